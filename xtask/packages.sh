@@ -1,5 +1,5 @@
 #!/bin/sh
-# Brings the system packages that agentiso needs: finds out what is missing, makes a plan of shell commands,
+# Installs the system packages that agentiso needs: finds out what is missing, makes a plan of shell commands,
 # and runs the plan as root or through sudo. Without either it prints the plan and fails. With nothing
 # missing it does nothing, in milliseconds.
 #
@@ -8,10 +8,10 @@ set -eu
 
 PURPOSE=${1-up}
 
-# The oldest QEMU with migration to a plain file, on which templates rest.
+# The oldest QEMU with migration to a plain file, which templates need.
 QEMU_OLDEST=8.2
 
-# Debian's administrator tools live where ordinary users have no PATH.
+# Debian's administrator tools are not in the PATH of ordinary users.
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -82,7 +82,7 @@ no_qemu() {
 
 if ! has apt-get || ! has dpkg; then
     [ "$qemu_missing" = no ] || no_qemu "this system has no apt to install it with: install it by other means"
-    echo "x: please install what provides the following, this system has no apt:$missing" >&2
+    echo "x: this system has no apt; please install packages that provide:$missing" >&2
     exit 1
 fi
 
@@ -101,7 +101,7 @@ sources() { # every active line of apt's sources
         grep -v '^[[:space:]]*#' || true
 }
 
-# Prints the source of the main archive again, for the backports suite: the machine's own mirror and key are
+# Prints the source of the main archive again, for the backports suite: the host's own mirror and key are
 # right there and nowhere else.
 deb822_backports() {
     for file in /etc/apt/sources.list.d/*.sources; do
@@ -177,11 +177,11 @@ elif has sudo && sudo -n true 2>/dev/null; then
     sudo -n sh -c "set -e; export DEBIAN_FRONTEND=noninteractive; $plan" </dev/null >&2 || status=$?
 else
     {
-        echo "x: this needs root, and neither root nor passwordless sudo is here. Please run:"
+        echo "x: installing packages needs root or passwordless sudo. Please run:"
         echo
         printf 'sudo sh -e <<'\''PLAN'\''\n%sPLAN\n' "$plan"
         echo
-        echo "and then ./x again."
+        echo "and then run ./x again."
     } >&2
     exit 1
 fi
@@ -191,6 +191,6 @@ if [ "$qemu_missing" = yes ]; then
     at_least "$version" "$QEMU_OLDEST" || no_qemu "this system's packages offer ${version:-none}"
 fi
 if [ "$status" -ne 0 ]; then
-    echo "x: apt failed (exit code $status); its messages are above. Run ./x again once that is put right." >&2
+    echo "x: apt failed (exit code $status); see its messages above. Run ./x again when this is fixed." >&2
     exit 1
 fi

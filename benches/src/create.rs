@@ -1,5 +1,5 @@
-//! `workspace_create` to the first answer of `exec`, cold and from a template, in turns: what else the host does
-//! then hits both alike.
+//! Time of `workspace_create` to the first answer of `exec`, cold and from a template, in turns, so that other load of
+//! the host affects both alike.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let booted = setup.host("[vm]\ntemplates = false\n");
     let restored = setup.host("");
     let (cold_client, restored_client) = (booted.client(), restored.client());
-    // The first machine of a daemon waits for what the daemon finds out at its start, so it is not counted.
+    // The first VM of a daemon waits for checks at the daemon's start, so it is not counted.
     create(&restored, &restored_client, Rung::ImageTemplate)?;
-    // A host that does not boot cold when it is told to leaves that figure out; the others are still worth having.
+    // If the host does not cold boot on request, only that figure is left out.
     let no_cold = create(&booted, &cold_client, Rung::ColdBoot).err();
     let (mut from_cold, mut from_template) = (Vec::new(), Vec::new());
     for _ in 0..setup.runs.creates {

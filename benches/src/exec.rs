@@ -1,7 +1,7 @@
-//! `exec` of `true`: over MCP, and then, in the same machine, what it is made of.
+//! Time of `exec` with `true` over MCP, and of its parts in the same VM.
 //!
-//! A machine's channel has one peer. So after the calls over MCP the daemon is killed, which machines survive by
-//! design, and the agent is asked directly; a new daemon finds the machine again and destroys it.
+//! The channel to a VM's agent has one peer. So after the calls over MCP the daemon is killed, which VMs survive by
+//! design, and the agent is called directly. A new daemon takes the VM over and destroys it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::setup::{Setup, WARM_UP, agent_socket};
 
 const PING: &[u8] = &[b'x'; 64];
 
-/// `true` never takes this long.
+/// A limit that `true` never reaches.
 const TRUE_LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
@@ -38,7 +38,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     client.kill();
     let runtime = tokio::runtime::Runtime::new().context("a runtime")?;
     let direct = runtime.block_on(at_the_agent(&socket, setup.runs.round_trips));
-    // Before any failure is reported, so that the machine ends in order.
+    // Destroyed before any failure is reported, so that the VM ends in order.
     host.client().tool("workspace_destroy", json!({ "workspace_id": id }));
     figures.merge(direct?);
     Ok(figures)

@@ -1,4 +1,4 @@
-//! What is measured, by name, and the values of one run.
+//! The figures of the benchmark: their names, and the values of one run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -237,9 +237,9 @@ pub(crate) enum Measured {
         micros: u64,
     },
     Bytes(u64),
-    /// With the reason, such as a tool that is not installed.
+    /// Not measured, with the reason, such as a tool that is not installed.
     Absent(String),
-    /// It was tried, and what came is not what the name says; with the reason. A goal about it is missed.
+    /// The measurement failed or did not measure what its name says, with the reason. A goal about it counts as missed.
     Failed(String),
 }
 
@@ -290,7 +290,7 @@ impl Figures {
         }
     }
 
-    /// How many times as long, or as large, the first is.
+    /// The first figure divided by the second.
     pub(crate) fn ratio(&self, a: Key, b: Key) -> Option<f64> {
         Some(self.number(a)? / self.number(b)?)
     }
@@ -301,14 +301,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_in_the_order_of_the_report_and_each_title_is_used_once() {
+    fn figure_list_is_sorted_with_unique_titles() {
         assert!(Key::ALL.is_sorted());
         let titles: std::collections::BTreeSet<_> = Key::ALL.iter().map(|key| key.title()).collect();
         assert_eq!(titles.len(), Key::ALL.len());
     }
 
     #[test]
-    fn the_readme_explains_every_figure() {
+    fn readme_explains_every_figure() {
         let readme = include_str!("../README.md");
         for key in Key::ALL {
             assert!(readme.contains(key.title().trim()), "{:?} is not in benches/README.md", key.title());
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_survive_the_way_between_processes() {
+    fn figures_round_trip_between_processes() {
         let mut figures = Figures::default();
         figures.set(Key::CrunRun, Measured::times([Duration::from_millis(3)]));
         figures.set(Key::BwrapRun, Measured::Absent("not installed".to_owned()));

@@ -1,5 +1,5 @@
-//! A file of 100 MiB to the guest and back, through the agent. Over MCP a file has at most 32 MiB, so the agent is
-//! asked directly, as in [`crate::exec`].
+//! Time to send a file of 100 MiB to the guest and back, through the agent. Over MCP a file has at most 32 MiB, so the
+//! agent is called directly, as in [`crate::exec`].
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The promises judged by the figures of one run.
+//! Goals: the promises compared with the figures of one run.
 
 use serde::Serialize;
 
@@ -40,7 +40,7 @@ pub(crate) enum Unit {
     Bytes,
 }
 
-/// The goals over the figures of one run.
+/// The goals with the figures of one run.
 pub(crate) fn judge(figures: &Figures) -> Vec<Goal> {
     PROMISES.iter().map(|promise| promise.judge(figures)).collect()
 }
@@ -58,7 +58,7 @@ impl Promise {
     }
 }
 
-/// Comparisons beside the goals: a name, and how many times as long (or large) the first is.
+/// Comparisons besides the goals: a name, and the ratio of two figures.
 pub(crate) fn ratios(figures: &Figures) -> Vec<(&'static str, Option<f64>)> {
     let over = |a, b| figures.ratio(a, b);
     vec![
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_is_met_up_to_its_limit() {
+    fn goal_is_met_up_to_its_limit() {
         let mut figures = Figures::default();
         figures.set(Key::ColdCreate, millis(6000));
         figures.set(Key::TemplateCreate, millis(1000));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tried_in_vain_is_missed() {
+    fn failed_measurement_misses_its_goal() {
         let mut figures = Figures::default();
         figures.set(Key::ColdCreateCall, millis(6000));
         assert_eq!(verdict(&figures, Key::PooledCreate), Verdict::NotMeasured);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_without_one_of_its_figures_is_absent() {
+    fn ratio_needs_both_of_its_figures() {
         let mut figures = Figures::default();
         figures.set(Key::Exec, millis(10));
         figures.set(Key::CrunExec, Measured::Absent("not installed".to_owned()));

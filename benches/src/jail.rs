@@ -1,5 +1,5 @@
-//! What the jail costs: creates, forks and calls of machines in it and of machines without, in turns, so that whatever
-//! else the host does hits both alike.
+//! The cost of the jail: creates, forks and calls of VMs with and without it, in turns, so that other load of the host
+//! affects both alike.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::snapshots::mark;
 
 const SNAPSHOT: &str = "memory";
 
-/// A server whose machines are in the jail, or are not, and its times.
+/// A host with or without the jail, and its times.
 struct Side<'a> {
     host: &'a TestHost,
     client: &'a Client,
@@ -31,7 +31,7 @@ impl<'a> Side<'a> {
         source.snapshot_with_memory(SNAPSHOT);
         let (creates, forks, execs) = (Vec::new(), Vec::new(), Vec::new());
         let mut side = Self { host, client, source, creates, forks, execs };
-        // The first of each reads what the next ones find in memory.
+        // Warm-up: the first of each reads files that the next ones find in memory.
         side.create()?;
         side.fork()?;
         (0..WARM_UP).for_each(|_| side.exec());
@@ -39,7 +39,7 @@ impl<'a> Side<'a> {
         Ok(side)
     }
 
-    /// One that began in another way than the others would be most of the difference.
+    /// Times one create. A VM that started on another rung would distort the comparison, so it is an error.
     fn create(&mut self) -> Result<()> {
         let (made, time) = timed(|| first_answer(self.client.workspace()));
         let began = expect_rung_of(self.host, &made.id, Rung::ImageTemplate);
@@ -74,7 +74,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let [jailed, open] = [0, 1].map(|at: usize| Side::new(&hosts[at], &clients[at]));
     let mut sides = [jailed?, open?];
     for round in 0..setup.runs.jailed {
-        // Neither is always the one that comes first.
+        // The order alternates.
         for at in [round % 2, (round + 1) % 2] {
             sides[at].create()?;
             sides[at].fork()?;

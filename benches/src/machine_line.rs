@@ -1,11 +1,11 @@
-//! The command line of a workspace's machine, read from outside: what the plain boot is given too, and proof of how
-//! the machine began.
+//! The QEMU command line of a workspace, read from /proc: it gives the options for the plain boot, and proves on which
+//! rung the VM started.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// How a machine began.
+/// The rung on which a VM started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rung {
     ImageTemplate,
@@ -19,7 +19,7 @@ pub(crate) struct MachineLine {
 }
 
 impl MachineLine {
-    /// Of the process with this number.
+    /// The command line of the process with this pid.
     pub(crate) fn of(pid: i32) -> Result<Self> {
         let bytes =
             std::fs::read(format!("/proc/{pid}/cmdline")).context("reading a machine's command line")?;
@@ -41,12 +41,12 @@ impl MachineLine {
         value.map(String::as_str).with_context(|| format!("the machine was started without {name}"))
     }
 
-    /// Whether it is the machine of this workspace.
+    /// Whether this is the VM of the workspace.
     pub(crate) fn is_of(&self, workspace_id: &str) -> bool {
         self.option("-name").is_ok_and(|name| name.ends_with(workspace_id))
     }
 
-    /// The board, without what only our memory files need.
+    /// The value of `-machine`, without the option for agentiso's memory files.
     pub(crate) fn board(&self) -> Result<String> {
         let words = self.option("-machine")?.split(',').filter(|word| !word.starts_with("memory-backend="));
         Ok(words.collect::<Vec<_>>().join(","))
@@ -64,7 +64,7 @@ impl MachineLine {
         }
         let memory = self.memory_file()?;
         let template = memory.parent().context("a template's memory is in its directory")?;
-        // Only the template of an image keeps a disk beside the memory.
+        // Only an image template has a disk beside the memory.
         Ok(if template.join("disk.qcow2").exists() { Rung::ImageTemplate } else { Rung::BareTemplate })
     }
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rung_shows_in_the_command_line() {
+    fn command_line_shows_the_rung() {
         assert_eq!(MachineLine::parse(LINE).rung().unwrap(), Rung::ColdBoot);
         let dir = tempfile::tempdir().unwrap();
         let memory = serde_json::json!({"id": "mem", "mem-path": dir.path().join("ram")});

@@ -1,7 +1,8 @@
-//! `agentiso-bench`: agentiso measured beside plain QEMU, its own network, crun and bubblewrap, in one run on one machine.
+//! `agentiso-bench`: measures agentiso together with plain QEMU, QEMU's own network, crun and bubblewrap, in one run on
+//! one host.
 //!
-//! Each measurement is a file and returns figures. A measurement that fails leaves its figures out and makes the
-//! program fail at the end; the others go on. `./x bench` builds everything and runs this.
+//! Each measurement is a file and returns figures. If a measurement fails, its figures are left out, the others
+//! continue, and the program fails at the end. `./x bench` builds everything and runs this.
 
 mod containers;
 mod create;
@@ -77,7 +78,7 @@ fn main() -> ExitCode {
     let outcome = match &arguments.part {
         Some(Part::Containers(options)) => containers::run(options).map(|()| ExitCode::SUCCESS),
         None => {
-            // A panic of a measurement is caught there; one from anywhere else must not keep things running either.
+            // Panics of measurements are caught there. A panic elsewhere must not leave processes running either.
             let outcome = std::panic::catch_unwind(|| benchmark(&arguments));
             run_dir::clean();
             outcome.unwrap_or(Ok(ExitCode::FAILURE))
@@ -89,7 +90,7 @@ fn main() -> ExitCode {
     })
 }
 
-#[expect(clippy::print_stdout, reason = "the table is what the program is for")]
+#[expect(clippy::print_stdout, reason = "the table is the purpose of the program")]
 fn benchmark(arguments: &Arguments) -> Result<ExitCode> {
     let load = report::load();
     let runs = if arguments.quick { Runs::QUICK } else { Runs::FULL };
@@ -119,7 +120,7 @@ fn benchmark(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Tells the person who waits.
+/// Prints progress to standard error.
 #[expect(clippy::print_stderr, reason = "progress belongs on standard error")]
 pub(crate) fn say(text: &str) {
     eprintln!("bench: {text}");

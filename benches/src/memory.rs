@@ -1,7 +1,7 @@
-//! The host's memory that idle workspaces and the daemon take.
+//! Memory of the host that idle workspaces and the daemon use.
 //!
-//! PSS counts a page that several processes map in equal parts to each, so the sum over all is what is really used:
-//! machines of one template share what none of them has changed.
+//! PSS divides a page that several processes map equally among them, so the sum over all is the memory in use: VMs of
+//! one template share pages that none of them has changed.
 
 use agentiso_testkit::{Client, TestHost};
 use anyhow::{Context, Result};

@@ -1,4 +1,4 @@
-//! A command that prints 1 GiB: it has to end, quickly, with an answer of bounded size.
+//! A command that prints 1 GiB: it must end quickly, with an answer of bounded size.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::setup::Setup;
 
 pub(crate) const BYTES: u64 = 1 << 30;
 
-/// What an emulated machine may need on a busy host.
+/// The time limit for an emulated VM on a busy host.
 pub(crate) const LIMIT: Duration = Duration::from_secs(900);
 
-/// The command, here and in the container.
+/// The command for the workspace and the container.
 pub(crate) fn command() -> String {
     format!("yes | head -c {BYTES}")
 }
@@ -28,14 +28,14 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let (reply, time) = run(&client, &workspace, &command())?;
     anyhow::ensure!(reply.contains(&BYTES.to_string()), "the answer does not say how much there was");
     figures.set(Key::Output, Measured::transfer(BYTES, time));
-    // The same number of pipes, and the last of them read by a program instead of the agent.
+    // The same number of pipes, with a program instead of the agent as the last reader.
     let (_, time) = run(&client, &workspace, &format!("{} | cat > /dev/null", command()))?;
     figures.set(Key::GuestOutput, Measured::transfer(BYTES, time));
     workspace.destroy();
     Ok(figures)
 }
 
-/// Runs a command that takes long, and returns the whole answer as text.
+/// Runs a long command and returns the whole answer as text.
 fn run(client: &Client, workspace: &TestWorkspace<'_>, command: &str) -> Result<(String, Duration)> {
     let arguments = workspace.with_id(json!({"command": command, "timeout_secs": LIMIT.as_secs()}));
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! The kernel's own boot, without agentiso: the least that any cold boot can take.
+//! Time of the kernel's boot without agentiso: the lower bound of any cold boot.
 
 use anyhow::Result;
 

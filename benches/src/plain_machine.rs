@@ -1,4 +1,4 @@
-//! QEMU without agentiso: the same kernel, board and processor, and an initramfs with nothing but busybox.
+//! QEMU without agentiso: the same kernel, `-machine` and processor, and an initramfs with only busybox.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,19 +13,19 @@ use cpio::newc::{self, ModeFileType};
 use crate::machine_line::MachineLine;
 use crate::program::{self, Running};
 
-/// What the guest prints when it is up.
+/// The text that the guest prints when it is up.
 const READY: &[u8] = b"READY";
 
-/// A boot under emulation on a busy host takes half a minute; what takes longer hangs.
+/// The time limit of a boot. Under emulation on a busy host it takes half a minute.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
 
-/// An echo that takes this long does not come.
+/// The time limit of an echo.
 const ECHO_LIMIT: Duration = Duration::from_secs(30);
 
 const INIT: &str = "#!/bin/busybox sh\necho READY\nexec /bin/busybox sleep 1000000\n";
 
-/// The echo: the port is opened once, and what is read from it is written to it. Its file appears a moment before it
-/// can be opened, so that is tried in a shell of its own, which may fail.
+/// The init of the echo VM: it opens the port once and writes back what it reads. The port's file appears a moment
+/// before it can be opened, so a separate shell tries that first, which may fail.
 const ECHO_INIT: &str = "#!/bin/busybox sh
 b=/bin/busybox
 $b mount -t devtmpfs dev /dev
@@ -37,13 +37,13 @@ echo READY
 exec $b cat <&3 >&3
 ";
 
-/// A machine that has printed [`READY`].
+/// A VM that has printed [`READY`].
 pub(crate) struct PlainMachine {
     pub(crate) boot: Duration,
     _running: Running,
 }
 
-/// What all plain machines of a run share.
+/// The options that all plain VMs of a run share.
 #[derive(Debug)]
 pub(crate) struct Plain {
     line: MachineLine,
@@ -51,7 +51,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Takes everything but devices and initramfs from the machine of a workspace.
+    /// Takes all options except devices and initramfs from the VM of a workspace.
     pub(crate) fn like(line: MachineLine, dir: &Path) -> Result<Self> {
         let busybox = busybox()?;
         let plain = Self { line, dir: dir.to_owned() };
@@ -98,12 +98,12 @@ impl Plain {
         Ok(command)
     }
 
-    /// Boots to the first line of a program of the user's.
+    /// Boots until the first user-space program prints its line.
     pub(crate) fn boot(&self) -> Result<PlainMachine> {
         boot(self.command("plain.cpio")?)
     }
 
-    /// Boots a machine that sends back what it gets, and connects to it.
+    /// Boots a VM that echoes its input, and connects to it.
     pub(crate) fn boot_echo(&self) -> Result<(PlainMachine, Echo)> {
         let socket = self.dir.join("echo.sock");
         let mut command = self.command("echo.cpio")?;
@@ -146,7 +146,7 @@ fn boot(mut command: Command) -> Result<PlainMachine> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (send, ready) = mpsc::channel();
     let log = seen.clone();
-    // Reads on after that, so that the guest never waits for its console; ends with the machine.
+    // The thread keeps reading after that, so that the guest never blocks on its console. It ends with the VM.
     std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         let mut is_ready = false;
@@ -155,7 +155,7 @@ fn boot(mut command: Command) -> Result<PlainMachine> {
             log.extend_from_slice(&buffer[..n]);
             if !is_ready && log.windows(READY.len()).any(|window| window == READY) {
                 is_ready = true;
-                // The boot may have been given up meanwhile.
+                // The receiver may have given up meanwhile.
                 let _ = send.send(start.elapsed());
             }
         }
@@ -167,11 +167,11 @@ fn boot(mut command: Command) -> Result<PlainMachine> {
     Ok(PlainMachine { boot, _running: running })
 }
 
-/// A busybox that needs no libraries.
+/// A statically linked busybox.
 fn busybox() -> Result<Vec<u8>> {
     let path = program::find("busybox").context("busybox-static is not installed")?;
     let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    // The dynamic linker is named near the start of a program that needs it.
+    // A dynamically linked program names its linker near the start.
     let start = &bytes[..bytes.len().min(4096)];
     if start.windows(9).any(|window| window == b"ld-linux-") {
         bail!("busybox-static is not installed; the busybox that is needs libraries");

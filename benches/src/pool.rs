@@ -1,4 +1,4 @@
-//! `workspace_create` when machines stand ready, and the first `exec` in one of them.
+//! Time of `workspace_create` from the warm pool, and of the first `exec`.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use crate::process_memory::wait;
 use crate::samples::timed;
 use crate::setup::{Setup, WARM_UP};
 
-/// How many machines stand ready unless the configuration says otherwise.
+/// The default size of the warm pool.
 const READY: usize = 2;
 
-/// How long the pool gets to fill, and how often it is looked at. Nothing outside tells when it is full.
+/// The time for the pool to fill, and the interval of checks. There is no event when it is full.
 const FILL_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A machine's process is there before the machine is ready.
+/// Time between the start of a VM's process and its being ready.
 const RISE: Duration = Duration::from_secs(5);
 
-/// Warm calls in each machine.
+/// The number of warm calls in each VM.
 const WARM: usize = 5;
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let host = setup.pooled_host();
     let client = host.client();
     let mut times = Times::default();
-    // One that is not from the pool fails the figures, so there is no use in going on.
+    // A workspace that is not from the pool fails the figures, so the loop stops.
     let all_pooled = (0..setup.runs.pooled).all(|_| {
         fill(&host);
         create(&client, &mut times)
@@ -50,7 +50,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Lets the pool fill. One that does not shows in what is created next.
+/// Waits for the pool to fill. If it does not, the next create shows it.
 fn fill(host: &TestHost) {
     let looks = FILL_LIMIT.as_millis() / LOOK_EVERY.as_millis();
     for _ in 0..looks {
@@ -62,7 +62,7 @@ fn fill(host: &TestHost) {
     wait(RISE);
 }
 
-/// Whether it was from the pool, and only then timed.
+/// Creates a workspace. Returns whether it was from the pool; only then is its time recorded.
 fn create(client: &Client, times: &mut Times) -> bool {
     let (workspace, create) = timed(|| client.workspace());
     let is_pooled = workspace.created["from_pool"] == true;

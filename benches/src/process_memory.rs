@@ -1,20 +1,20 @@
-//! The host's memory that a process takes.
+//! Memory of the host that a process uses.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Guests come to rest after their last command; memory still grows meanwhile.
+/// The time for guests to become idle after their last command; memory still grows meanwhile.
 const SETTLE: Duration = Duration::from_secs(20);
 
-/// Lets guests come to rest.
+/// Waits until guests are idle.
 pub(crate) fn settle() {
     wait(SETTLE);
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "coming to rest gives no event; the time is part of the measurement"
+    reason = "becoming idle gives no event; the time is part of the measurement"
 )]
 pub(crate) fn wait(time: Duration) {
     std::thread::sleep(time);
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_told_apart_by_their_whole_name() {
+    fn fields_are_matched_by_whole_name() {
         let text = "00-ff ---p 00000000 00:00 0 [rollup]\nRss:  100 kB\nPss:   50 kB\nPss_Dirty:  7 kB\n";
         assert_eq!(parse(text, "Pss"), Some(50 * 1024));
         assert_eq!(parse(text, "Pss_Dirty"), Some(7 * 1024));

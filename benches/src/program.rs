@@ -1,4 +1,4 @@
-//! Running other programs: found in the usual places, with a deadline, ended when nobody waits for them any more.
+//! Running of other programs: found in the usual directories, with a deadline, and killed when no longer needed.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Administrator tools live where ordinary users have no PATH.
+/// Directories of administrator tools, which are not in the PATH of ordinary users.
 const MORE_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// A program's path, if it is installed.
@@ -22,7 +22,7 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// A process that is killed, and waited for, when it goes out of scope.
+/// A process that is killed and reaped on drop.
 #[derive(Debug)]
 pub(crate) struct Running(pub(crate) Child);
 
@@ -34,7 +34,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Waits for the end of the process; false when it has not come in time.
+    /// Waits for the end of the process; false after the time limit.
     fn ends_within(&self, limit: Duration) -> Result<bool> {
         let pid = Pid::from_child(&self.0);
         let fd = pidfd_open(pid, PidfdFlags::empty()).context("watching a process")?;
@@ -44,7 +44,7 @@ impl Running {
     }
 }
 
-/// Runs a program to its successful end, its output thrown away. What it says about a failure is in the error.
+/// Runs a program that must succeed and discards its output. The error contains its standard error.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<()> {
     let name = name(command);
     let mut errors = tempfile::tempfile().context("a file for error messages")?;
@@ -63,7 +63,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<()> {
     if !status.success() {
         let mut text = String::new();
         std::io::Seek::rewind(&mut errors).context("reading error messages")?;
-        // What can be shown of a message that is not text is shown.
+        // A message that is not UTF-8 is shown as far as possible.
         let _ = errors.read_to_string(&mut text);
         bail!("{name} failed ({status}): {}", text.trim());
     }
@@ -82,7 +82,7 @@ pub(crate) fn count_output(command: &mut Command, limit: Duration) -> Result<u64
     let mut running = Running(child);
     let stdout = running.0.stdout.take().context("a pipe was asked for")?;
     let (send, counted) = mpsc::channel();
-    // Ends with the pipe, which ends with the process at the latest.
+    // The thread ends when the pipe closes, at the latest with the process.
     std::thread::spawn(move || send.send(drain(stdout)));
     let bytes = match counted.recv_timeout(limit) {
         Ok(bytes) => bytes.with_context(|| format!("reading from {name}"))?,
@@ -94,7 +94,7 @@ pub(crate) fn count_output(command: &mut Command, limit: Duration) -> Result<u64
     Ok(bytes)
 }
 
-/// Reads to the end in pieces of a pipe's size, so that the reader is not what is measured.
+/// Reads to the end in pieces of a pipe's size, so that the reader does not affect the measurement.
 fn drain(mut source: impl Read) -> std::io::Result<u64> {
     let mut buffer = vec![0; 64 * 1024];
     let mut total = 0;
@@ -115,14 +115,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failing_program_says_why() {
+    fn failing_program_reports_its_error() {
         let error = run(Command::new("sh").args(["-c", "echo no luck >&2; exit 3"]), Duration::from_secs(30));
         let text = format!("{:#}", error.unwrap_err());
         assert!(text.contains("no luck") && text.contains("sh failed"), "{text}");
     }
 
     #[test]
-    fn a_program_that_does_not_end_is_ended() {
+    fn hanging_program_is_killed() {
         let error = run(Command::new("sleep").arg("100"), Duration::from_millis(20)).unwrap_err();
         assert!(error.to_string().contains("did not end"), "{error}");
     }

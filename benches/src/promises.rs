@@ -1,20 +1,20 @@
-//! What was promised. Times are promised as ratios, which mean the same on every machine; only the pause of a machine
-//! that goes on is promised in milliseconds.
+//! The promised limits. Times are promised as ratios, which are valid on every host; only the pause of a VM during a
+//! snapshot is promised in milliseconds.
 
 use crate::figures::{Figures, Key};
 use crate::goals::Unit;
 
-/// How long a machine may stand still while its memory is kept.
+/// The longest pause of a VM while its memory is saved.
 const PAUSE_P50: f64 = 0.020;
 const PAUSE_P95: f64 = 0.060;
 
-/// How much longer anything may take because QEMU is in the jail.
+/// The largest permitted slowdown by the jail.
 const JAIL: f64 = 1.05;
 
 /// A limit on a figure.
 pub(crate) struct Promise {
     pub(crate) title: &'static str,
-    /// The figure it is about.
+    /// The figure of the promise.
     pub(crate) of: Key,
     pub(crate) value: fn(&Figures) -> Option<f64>,
     pub(crate) limit: f64,
@@ -29,7 +29,7 @@ pub(crate) const PROMISES: [Promise; 25] = [
         limit: 1.0 / 6.0,
         unit: Unit::Ratio,
     },
-    // Against the least it can cost: the way there and back, and the process.
+    // Compared with the lower bound: the round trip and the process.
     Promise {
         title: "exec true over MCP / (raw echo + spawn inside the guest), p50",
         of: Key::Exec,
@@ -176,7 +176,7 @@ pub(crate) const PROMISES: [Promise; 25] = [
         limit: 0.005,
         unit: Unit::Seconds,
     },
-    // A flood takes processors too, and only the rest of its delay is the network's.
+    // A flood also takes CPU time, and only the rest of its delay is caused by the network.
     Promise {
         title: "the same, less beside one that computes, p95",
         of: Key::NeighbourFloods,

@@ -1,4 +1,4 @@
-//! Bytes to a guest and back over the kind of channel that agentiso uses, with nothing of agentiso in between.
+//! Round trip of bytes to a guest over the same kind of channel that agentiso uses, without agentiso.
 
 use anyhow::Result;
 
@@ -6,7 +6,7 @@ use crate::figures::{Figures, Key, Measured};
 use crate::plain_machine::Plain;
 use crate::setup::WARM_UP;
 
-/// About what the request of a small command has.
+/// About the size of the request of a small command.
 const PAYLOAD: [u8; 64] = [b'x'; 64];
 
 pub(crate) fn measure(plain: &Plain, runs: usize) -> Result<Figures> {

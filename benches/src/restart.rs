@@ -1,4 +1,4 @@
-//! `workspace_start` of a stopped workspace to the first answer of `exec`.
+//! Time of `workspace_start` of a stopped workspace to the first answer of `exec`.
 
 use anyhow::Result;
 
@@ -12,7 +12,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let client = host.client();
     let workspace = client.workspace();
     let mut times = Vec::new();
-    // One more than counted, for the first time the disk is read.
+    // One more than counted: the first run reads the disk.
     for _ in 0..=setup.runs.restarts {
         workspace.stop();
         let ((), time) = timed(|| {

@@ -9,11 +9,10 @@ use anyhow::{Context, Result};
 
 use crate::program;
 
-/// Some hundred megabytes on a slow disk.
+/// Time for some hundred megabytes on a slow disk.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Unpacks an image's disk without mounting it, which would need root. An earlier unpacking of the same disk is used
-/// again.
+/// Unpacks an image's disk without mounting it, which would need root. An earlier result for the same disk is reused.
 pub(crate) fn unpacked(disk: &Path, cache: &Path) -> Result<PathBuf> {
     let qemu_img = program::find("qemu-img").context("qemu-img is not installed")?;
     let debugfs = program::find("debugfs").context("debugfs is not installed")?;
@@ -32,7 +31,7 @@ pub(crate) fn unpacked(disk: &Path, cache: &Path) -> Result<PathBuf> {
     fs::create_dir_all(&new).with_context(|| format!("creating {}", new.display()))?;
     let raw = cache.join("rootfs.raw");
     program::run(Command::new(qemu_img).args(["convert", "-O", "raw"]).arg(disk).arg(&raw), LIMIT)?;
-    // debugfs takes its own quoting, and the cache may be anywhere: so the directory is the current one.
+    // debugfs has its own quoting and the cache path may be arbitrary, so the target is the current directory.
     let unpacked =
         program::run(Command::new(debugfs).args(["-R", "rdump / ."]).arg(&raw).current_dir(&new), LIMIT);
     fs::remove_file(&raw).with_context(|| format!("removing {}", raw.display()))?;
@@ -43,7 +42,7 @@ pub(crate) fn unpacked(disk: &Path, cache: &Path) -> Result<PathBuf> {
     Ok(rootfs)
 }
 
-/// Tells one disk from the next of the same name.
+/// Distinguishes disks of the same name.
 fn stamp(disk: &Path) -> Result<String> {
     let metadata = fs::metadata(disk).with_context(|| format!("reading {}", disk.display()))?;
     Ok(format!("{} {:?}", metadata.len(), metadata.modified().context("files have times")?))

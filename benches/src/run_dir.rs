@@ -1,7 +1,7 @@
-//! The directory of one run, and the end of everything that the run started.
+//! The directory of one run, and the cleanup of everything that the run started.
 //!
-//! Whatever a run starts (daemons, machines, containers) mentions this directory in its command line. So the end of
-//! the run, on success, failure or a signal, is: end what mentions it, then remove it.
+//! Every process that a run starts (daemons, VMs, containers) has this directory in its command line. So at the end of
+//! a run, after success, failure or a signal, these processes are ended and the directory is removed.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -13,19 +13,20 @@ use anyhow::{Context, Result};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long processes get to end by themselves before they are killed.
+/// The time for processes to end by themselves before they are killed.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Processes are looked for again until none is found, because one may just be starting another.
+/// The search for processes is repeated until none is found, because one may just be starting another.
 const LOOKS: usize = 50;
 
-/// What a shell expects from a program that was interrupted.
+/// The exit code of an interrupted program.
 const INTERRUPTED: i32 = 130;
 
 static DIR: OnceLock<PathBuf> = OnceLock::new();
 static STOPPING: AtomicBool = AtomicBool::new(false);
 
-/// Makes the directory, in /tmp whatever TMPDIR says: socket paths must be short. From here on a signal ends the run.
+/// Makes the directory in /tmp, regardless of TMPDIR, because socket paths must be short. From here on a signal ends
+/// the run.
 pub(crate) fn create() -> Result<PathBuf> {
     let dir =
         tempfile::Builder::new().prefix("aisob-").tempdir_in("/tmp").context("a directory in /tmp")?.keep();
@@ -53,7 +54,8 @@ pub(crate) fn create() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// After a signal nothing more is started or reported: the thread that ends everything also ends this process.
+/// Blocks after a signal, so that nothing more is started or reported: the thread that cleans up also ends this
+/// process.
 pub(crate) fn wait_if_stopping() {
     while STOPPING.load(Ordering::SeqCst) {
         std::thread::park();
@@ -76,7 +78,7 @@ pub(crate) fn clean() {
     }
 }
 
-/// Signals all processes of the run and waits for their end, all within one grace. Returns how many there were.
+/// Signals all processes of the run and waits for their end, for at most [`GRACE`] in total. Returns their number.
 fn end_processes(dir: &Path, sig: Signal) -> usize {
     let found: Vec<Process> = processes_mentioning(dir).into_iter().filter_map(Process::open).collect();
     for process in &found {

@@ -1,10 +1,10 @@
-//! Times of one operation repeated, and what is said about them.
+//! Samples of a repeated operation and their percentiles.
 
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// Never empty. In microseconds, which is finer than anything measured here repeats.
+/// Sorted times, never empty. In microseconds, which is finer than the repeatability of any measurement here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Samples {
     sorted_us: Vec<u64>,
@@ -41,14 +41,14 @@ impl Samples {
         self.percentile(100)
     }
 
-    /// The smallest sample that at least this share of all samples does not exceed: always one that was seen.
+    /// The percentile by nearest rank: the smallest sample that this share of all samples does not exceed.
     fn percentile(&self, percent: usize) -> Duration {
         let rank = (self.sorted_us.len() * percent).div_ceil(100).max(1);
         Duration::from_micros(self.sorted_us[rank - 1])
     }
 }
 
-/// How long the operation took.
+/// Runs an operation and returns its duration.
 pub(crate) fn timed<T>(operation: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     let value = operation();
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_not_zero() {
+    fn samples_cannot_be_empty() {
         assert!(Samples::new([]).is_none());
     }
 }

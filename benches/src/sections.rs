@@ -1,4 +1,4 @@
-//! The measurements in their order, each guarded: one that fails says so and the next one runs.
+//! The measurements in their order. If one fails, it is reported and the next one runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -54,7 +54,7 @@ pub(crate) enum Section {
 }
 
 impl Section {
-    /// The echo comes right before what it is compared with.
+    /// All sections. The echo comes right before the measurement that it is compared with.
     pub(crate) const ALL: [Self; 17] = [
         Self::Containers,
         Self::PlainBoot,
@@ -102,7 +102,7 @@ impl Section {
     }
 }
 
-/// The figures of all sections that worked, and what went wrong with the others.
+/// Runs the sections. Returns the figures of those that succeeded, and the errors of the others.
 pub(crate) fn run(
     setup: &Setup,
     line: MachineLine,
@@ -129,7 +129,7 @@ pub(crate) fn run(
     (figures, failures)
 }
 
-/// What a panic said. Nearly every one here is an expectation of the test language that did not hold.
+/// The message of a panic. Nearly every panic here is a failed assertion of the test kit.
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without words").to_owned()

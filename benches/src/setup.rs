@@ -1,4 +1,4 @@
-//! What all measurements share: sizes, counts, and servers of their own over one cache.
+//! Setup that all measurements share: sizes, numbers of runs, and hosts over one cache.
 
 use std::path::{Path, PathBuf};
 
@@ -7,19 +7,19 @@ use anyhow::{Context, Result};
 
 use crate::machine_line::{MachineLine, Rung};
 
-/// Calls before those that count: translated code and caches are warm then.
+/// The number of uncounted calls that warm up translated code and caches.
 pub(crate) const WARM_UP: usize = 20;
 
-/// The size of a workspace when nothing is asked for.
+/// The default size of a workspace.
 pub(crate) const VCPUS: u32 = 2;
 pub(crate) const MEMORY_MB: u32 = 512;
 pub(crate) const DISK_GB: u32 = 10;
 
-/// The number of idle workspaces in the promise, and how many one session may have.
+/// The number of idle workspaces in the promise, and the limit of one session.
 pub(crate) const IDLE: usize = 20;
 pub(crate) const PER_SESSION: usize = 10;
 
-/// How often things are measured.
+/// The number of runs of each measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Runs {
     pub(crate) boots: usize,
@@ -56,7 +56,7 @@ impl Runs {
         jailed: 30,
     };
 
-    /// To see that the benchmark works; its figures say little.
+    /// Few runs, to test the benchmark; its figures are not meaningful.
     pub(crate) const QUICK: Self = Self {
         boots: 2,
         creates: 3,
@@ -90,13 +90,12 @@ impl Setup {
         Ok(Self { dir, cache, image, runs })
     }
 
-    /// A server whose machines are of the size that is measured. It keeps none ready: they would be in the way of
-    /// every figure that is not about them.
+    /// A host with VMs of the measured size. Its warm pool is off, because it would affect all other figures.
     pub(crate) fn host(&self, config: &str) -> TestHost {
         self.host_with(format!("{config}[pool]\nenabled = false\n"))
     }
 
-    /// A server that keeps machines ready, as it does unless it is told not to.
+    /// A host with a warm pool, as by default.
     pub(crate) fn pooled_host(&self) -> TestHost {
         self.host_with("[pool]\nenabled = true\n".to_owned())
     }
@@ -114,17 +113,17 @@ impl Setup {
         })
     }
 
-    /// Makes kernel, image and templates, if they are not there yet.
+    /// Makes the kernel, image and templates if they are missing.
     pub(crate) fn prepare(&self) {
         self.host("").cli_ok(&["init", "--yes"]);
     }
 
-    /// The disk of the image that machines are made from.
+    /// The disk of the image.
     pub(crate) fn image_disk(&self) -> PathBuf {
         self.cache.join("images").join(&self.image).join("disk.qcow2")
     }
 
-    /// The command line of some workspace's machine that is booted: a restored one needs no kernel.
+    /// The QEMU command line of a cold boot: a restored VM has no kernel in it.
     pub(crate) fn machine_line(&self) -> Result<MachineLine> {
         let host = self.host("[vm]\ntemplates = false\n");
         let client = host.client();
@@ -135,19 +134,19 @@ impl Setup {
     }
 }
 
-/// The command line of a host's one machine.
+/// The command line of a host's only VM.
 pub(crate) fn only_machine(host: &TestHost) -> Result<MachineLine> {
     let machines = host.machines();
     let [pid] = machines[..] else { anyhow::bail!("{} machines run instead of one", machines.len()) };
     MachineLine::of(pid)
 }
 
-/// A figure is only worth its name if the machine began as the name says. Why it did not, the daemon's log may tell.
+/// Checks that a VM started on the rung that the figure's name says. The daemon's log may show why it did not.
 pub(crate) fn expect_rung(host: &TestHost, wanted: Rung) -> Result<()> {
     expect(host, &only_machine(host)?, wanted)
 }
 
-/// The same of one machine among several.
+/// Like [`expect_rung`], for one VM among several.
 pub(crate) fn expect_rung_of(host: &TestHost, workspace_id: &str, wanted: Rung) -> Result<()> {
     let lines = host.machines().into_iter().map(MachineLine::of);
     let line = lines.flatten().find(|line| line.is_of(workspace_id));

@@ -1,4 +1,4 @@
-//! Builds the guest agent and leaves it where `src/agent.rs` can embed it.
+//! Builds the guest agent and puts it where `src/agent.rs` can embed it.
 //!
 //! The agent is a static binary with another profile and other compiler flags than the host program, so a nested
 //! cargo builds it in a target directory of its own. `AGENTISO_GUEST_BINARY` names a prebuilt file instead, or
@@ -15,8 +15,8 @@ const GUEST_PROFILE: &str = "guest";
 /// A static, non-relocatable binary runs as init without a dynamic loader in the initramfs.
 const GUEST_RUSTFLAGS: &str = "-C target-feature=+crt-static -C relocation-model=static";
 
-/// What the nested cargo needs from the environment to find its toolchain and its registry. Everything else is
-/// dropped, because the outer cargo exports flags, target and profile that would change the nested build.
+/// Variables that the nested cargo needs to find its toolchain and its registry. Everything else is dropped, because
+/// the outer cargo exports flags, target and profile that would change the nested build.
 const KEPT_VARIABLES: [&str; 12] = [
     "PATH",
     "HOME",

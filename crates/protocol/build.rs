@@ -1,4 +1,4 @@
-//! Turns the schema into Rust and keeps the compiled descriptor for the test that guards compatibility.
+//! Compiles the schema to Rust, and writes the compiled descriptor for the compatibility test.
 //!
 //! The schema is compiled by `protox`, so that no `protoc` has to be installed.
 
@@ -11,7 +11,7 @@ use prost::Message as _;
 
 const SCHEMA: &str = "agentiso/guest/v1/guest.proto";
 
-/// Messages with an environment in them.
+/// Messages that hold environment variables.
 const SECRETIVE: [&str; 3] = [
     ".agentiso.guest.v1.ExecRequest",
     ".agentiso.guest.v1.SetEnvRequest",
@@ -27,9 +27,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_transport(false)
         // Answers of a guest are checked before they are decoded.
         .codec_path("crate::codec::BoundedCodec")
-        // Payloads are handed on without copying them out of the receive buffer.
+        // Payloads are passed on without copying them out of the receive buffer.
         .bytes(".")
-        // Values of environment variables may be secrets: `schema` says what these show.
+        // Values of environment variables may be secrets: `schema` implements `Debug` for these messages.
         .skip_debug(SECRETIVE)
         .compile_fds(descriptors)?;
     Ok(())

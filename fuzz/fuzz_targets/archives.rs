@@ -1,8 +1,8 @@
-//! Archives that anybody may have made against both readers of tar: directories that come from a guest, and root file
-//! systems that are imported as images. Nothing is written outside of the directory, no link of a tree leads out of it,
-//! and a tree that was unpacked is packed and unpacked again as the same.
+//! Untrusted tar archives for both readers: directories from a guest, and root file systems that are imported as
+//! images. Nothing may be written outside of the directory, no link of a tree may lead out of it, and an unpacked tree
+//! must survive packing and unpacking unchanged.
 //!
-//! The first byte of the input says which reader it is for.
+//! The first byte of the input selects the reader.
 
 #![no_main]
 
@@ -17,10 +17,10 @@ use libfuzzer_sys::fuzz_target;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-/// What lies beside the directories that are written to.
+/// The content of a file beside the directories that are written to.
 const OUTSIDE: &[u8] = b"nobody writes here";
 
-/// What a guest's files keep of their modes on the host.
+/// The mode bits that a guest's files keep on the host.
 const MODES: u32 = 0o777;
 
 static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -53,7 +53,7 @@ fn tree(archive: &[u8]) {
     }
     no_link_leads_out(&unpacked, Path::new("."));
     let mut packed = Vec::new();
-    // An ordinary user cannot read what it has no permission to read.
+    // An ordinary user may have no permission to read the files.
     if agentiso_tree::pack(unpacked, &mut packed).is_err() {
         return;
     }
@@ -65,7 +65,7 @@ fn tree(archive: &[u8]) {
     assert!(packed == same, "a tree changes on its way");
 }
 
-/// The kernel is asked to follow every link and to leave the directory for none.
+/// Opens every link with RESOLVE_BENEATH and checks that none leads out of the directory.
 fn no_link_leads_out(tree: &OwnedFd, below: &Path) {
     let Ok(entries) = fs::read_dir(DIR.join("tree").join(below)) else { return };
     for entry in entries {
@@ -94,7 +94,7 @@ fn fresh(name: &str) -> OwnedFd {
     File::open(&path).expect("the directory is there").into()
 }
 
-/// Removes what is in a directory, also where its mode forbids it.
+/// Empties a directory, also if modes forbid it.
 fn clear(dir: &Path) {
     for entry in fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("an entry").path();

@@ -1,6 +1,7 @@
-//! A guest's query and a resolver's answer to it: what goes back to the guest is always a message, and fits.
+//! A guest's DNS query and a resolver's answer: the reply to the guest must always be a valid message within its size
+//! limit.
 //!
-//! The first byte of the input says how long the query is; the answer follows it.
+//! The first byte of the input is the length of the query; the answer follows it.
 
 #![no_main]
 
@@ -27,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
         Message::from_vec(&refused.write(&question, Transport::Udp)).expect("a refusal is a message");
     assert_eq!(refused.metadata.response_code, ResponseCode::Refused);
 
-    // The answer gets the id that was asked with: to guess it is not what is tried here.
+    // The answer gets the id of the question: guessing it is not the purpose here.
     let asked = wire::ask(&question.name, question.kind, None);
     let mut reply = reply.to_vec();
     if let Some(id) = reply.first_chunk_mut::<2>() {

@@ -1,8 +1,8 @@
-//! Texts that others may have written against their readers: the configuration, what is said on the control socket, the
-//! ledger and what else is kept beside disks, notes, and what git prints. Nothing panics, and whatever is read
-//! can be written and is then read as the same.
+//! Untrusted texts for their parsers: the configuration, messages on the control socket, the ledger and other files
+//! beside disks, notes, and git's output. No parser may panic, and a parsed value must survive writing and parsing
+//! again unchanged.
 //!
-//! The first byte of the input says which reader it is for.
+//! The first byte of the input selects the parser.
 
 #![no_main]
 
@@ -57,7 +57,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// The first line of a connection is read, and not a byte after it.
+/// Reads the first line of a connection, and no byte after it.
 fn greeting(bytes: &[u8]) {
     let line = bytes.split_inclusive(|byte| *byte == b'\n').next().filter(|line| line.ends_with(b"\n"));
     RUNTIME.block_on(async {
@@ -71,7 +71,7 @@ fn greeting(bytes: &[u8]) {
             (other, _) => panic!("{other:?}"),
         }
         let mut left = bytes;
-        // Memory never keeps a reader waiting.
+        // A read from memory never blocks.
         let hello = read_hello(&mut left, Duration::from_secs(60)).await;
         assert!(!matches!(hello, Err(HelloError::TimedOut | HelloError::Io(_))), "{hello:?}");
         if let Ok(hello) = hello {
@@ -83,7 +83,7 @@ fn greeting(bytes: &[u8]) {
     });
 }
 
-/// What is read is written and read again as the same.
+/// Checks that a parsed value survives writing and parsing again.
 fn same_again<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) {
     let Ok(read) = serde_json::from_slice::<T>(bytes) else { return };
     let text = serde_json::to_vec(&read).expect("what was read can be written");
@@ -91,13 +91,13 @@ fn same_again<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8])
     assert!(again == read || has_fractions(&text), "{again:?} is not {read:?}");
 }
 
-/// The same for what leaves out on the way what is kept elsewhere by now.
+/// Like [`same_again`], for types that drop fields of earlier versions when they are written.
 fn settles<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) {
     let Ok(read) = serde_json::from_slice::<T>(bytes) else { return };
     same_again::<T>(&serde_json::to_vec(&read).expect("what was read can be written"));
 }
 
-/// Whether numbers are in it that serde_json need not read to the last bit.
+/// Whether the text contains fractions, which serde_json may not parse to the last bit.
 fn has_fractions(text: &[u8]) -> bool {
     fn look(value: &Value) -> bool {
         match value {
@@ -122,7 +122,7 @@ fn kept_ledger(bytes: &[u8]) {
     let path = DIR.join("state.json");
     fs::write(&path, bytes).expect("the ledger is written");
     let Some(document) = ledger::read(&path).ok().and_then(Found::into_document) else { return };
-    // The first time, mail is left out, which earlier versions kept there.
+    // The first write drops the inboxes that earlier versions kept in the ledger.
     let once = written(&path, &document);
     let again = written(&path, &once);
     let text = fs::read(&path).expect("the ledger is there");

@@ -1,4 +1,4 @@
-//! Disks of a guest against the comparison of file systems: it ends with an answer or an error, in time.
+//! Untrusted disks for the comparison of file systems: it must end in time, with an answer or an error.
 //!
 //! An input is a list of patches to a disk of zeroes, each with its place (four bytes), its length (two) and its bytes,
 //! so that a whole file system is an input of a few kilobytes. The older disk lacks the last patch.
@@ -9,10 +9,10 @@ use agentiso_diff::ext4::FileSystem;
 use agentiso_diff::{Counts, DiffOptions, diff_paths};
 use libfuzzer_sys::fuzz_target;
 
-/// A file system with the smallest journal.
+/// The size of the disk: a file system with the smallest journal.
 const DISK: usize = 2304 << 10;
 
-/// Small, as the disk is: more would only be waited for.
+/// Small limits, because the disk is small.
 const OPTIONS: DiffOptions<'_> = DiffOptions {
     max_paths: 100,
     max_entries: 20_000,
@@ -22,7 +22,7 @@ const OPTIONS: DiffOptions<'_> = DiffOptions {
     cancelled: None,
 };
 
-/// Takes one patch off the input: where it goes, and what.
+/// Takes one patch off the input: its position and its bytes.
 fn patch<'a>(input: &mut &'a [u8]) -> Option<(usize, &'a [u8])> {
     let (place, rest) = input.split_first_chunk()?;
     let (length, rest) = rest.split_first_chunk()?;

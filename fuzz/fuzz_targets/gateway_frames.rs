@@ -1,7 +1,7 @@
-//! What a guest puts on its wire: whatever it is, the gateway goes on to serve this guest and its neighbour.
+//! Arbitrary frames from a guest: the gateway must continue to serve this guest and its neighbour.
 //!
-//! The input is a list of frames, each with a byte that says how it is sent and one for its length. Some are sent as
-//! they are; the others get the heads that bring them further: those of Ethernet, of IPv4 with the right checksum.
+//! The input is a list of frames, each with one byte for the way it is sent and one for its length. Some are sent
+//! unchanged; others get valid headers to reach deeper code: Ethernet, and IPv4 with the right checksum.
 
 #![no_main]
 
@@ -9,14 +9,16 @@ use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::SocketAddr as Place;
+use std::os::unix::net::SocketAddr as UnixAddress;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentiso_core::network::NetworkPolicy;
 use agentiso_net::dns::{Neighbours, Reply};
-use agentiso_net::gateway::{Attachment, Dialer, GATEWAY_MAC, Gateway, GatewaySettings, Limits, Names, Seat};
+use agentiso_net::gateway::{
+    Attachment, Dialer, GATEWAY_MAC, Gateway, GatewaySettings, Limits, Names, NetIdentity,
+};
 use agentiso_net::log::FlowLog;
 use agentiso_net::rules::{Guard, HostAddresses, Transport};
 use libfuzzer_sys::fuzz_target;
@@ -32,12 +34,12 @@ const GUEST: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
 const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 3);
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 
-/// Inputs that one gateway has to bear before it is exchanged for a fresh one.
+/// The number of inputs for one gateway before it is replaced by a new one.
 const INPUTS: u32 = 512;
 
 const QUESTION: &[u8] = b"still there?";
 
-/// Some servers answer, some refuse, some say nothing; all are on the loopback.
+/// Servers on the loopback: some answer, some refuse, some stay silent.
 #[derive(Debug)]
 struct Servers(SocketAddr);
 
@@ -61,7 +63,7 @@ impl Dialer for Servers {
     }
 }
 
-/// Says every query back.
+/// A resolver that echoes every query.
 #[derive(Debug)]
 struct Echo;
 
@@ -80,15 +82,15 @@ impl Names for Echo {
 
 struct World {
     runtime: Runtime,
-    seats: Vec<(Attachment, Place)>,
+    attachments: Vec<(Attachment, UnixAddress)>,
     inputs: u32,
 }
 
 impl World {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let seats = runtime.block_on(async {
-            // A program of libFuzzer's is not told to bear a reader that is gone; one of Rust's is.
+        let attachments = runtime.block_on(async {
+            // SIGPIPE must not end the program: unlike Rust's runtime, libFuzzer does not ignore it.
             drop(signal(SignalKind::pipe()).expect("a handler"));
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a listener");
             let servers = Servers(listener.local_addr().expect("its address"));
@@ -98,17 +100,17 @@ impl World {
             settings.limits = Limits { flows: 64, connecting: 16, associations: 16, ..Limits::DEFAULT };
             settings.connect_deadline = Duration::from_millis(200);
             let gateway = Gateway::new(settings);
-            [GUEST, NEIGHBOUR].map(|address| take_seat(&gateway, address)).into()
+            [GUEST, NEIGHBOUR].map(|address| attach(&gateway, address)).into()
         });
-        Self { runtime, seats, inputs: 0 }
+        Self { runtime, attachments, inputs: 0 }
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        for (seat, _) in self.seats.drain(..) {
+        for (attachment, _) in self.attachments.drain(..) {
             self.runtime.block_on(async {
-                tokio::time::timeout(Duration::from_secs(5), seat.detach())
+                tokio::time::timeout(Duration::from_secs(5), attachment.detach())
                     .await
                     .expect("everything of it ends");
             });
@@ -129,27 +131,27 @@ fn mac(address: Ipv4Addr) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, address.octets()[3]]
 }
 
-fn take_seat(gateway: &Gateway, address: Ipv4Addr) -> (Attachment, Place) {
+fn attach(gateway: &Gateway, address: Ipv4Addr) -> (Attachment, UnixAddress) {
     let name = format!("gateway-frames-{}-{}", std::process::id(), address.octets()[3]);
-    // A name that is no file goes with the process.
-    let place = Place::from_abstract_name(name).expect("a short name");
-    let listener = std::os::unix::net::UnixListener::bind_addr(&place).expect("a socket");
+    // An abstract socket disappears with the process.
+    let socket_address = UnixAddress::from_abstract_name(name).expect("a short name");
+    let listener = std::os::unix::net::UnixListener::bind_addr(&socket_address).expect("a socket");
     listener.set_nonblocking(true).expect("a socket that does not block");
     let listener = UnixListener::from_std(listener).expect("a socket");
     let policy = NetworkPolicy { allow_internet: true, allow_inter_vm: true, ..NetworkPolicy::default() };
     let guard = Guard::new(policy, HostAddresses::fixed([]), GATEWAY);
-    let seat = Seat { name: format!("vm{}", address.octets()[3]), mac: mac(address), address };
-    let attachment = gateway.attach(seat, guard, FlowLog::new(), listener).expect("a seat");
-    (attachment, place)
+    let identity = NetIdentity { name: format!("vm{}", address.octets()[3]), mac: mac(address), address };
+    let attachment = gateway.attach(identity, guard, FlowLog::new(), listener).expect("an identity");
+    (attachment, socket_address)
 }
 
-fn connect(place: &Place) -> UnixStream {
-    let stream = std::os::unix::net::UnixStream::connect_addr(place).expect("the gateway listens");
+fn connect(socket_address: &UnixAddress) -> UnixStream {
+    let stream = std::os::unix::net::UnixStream::connect_addr(socket_address).expect("the gateway listens");
     stream.set_nonblocking(true).expect("a socket that does not block");
     UnixStream::from_std(stream).expect("a socket")
 }
 
-/// Not dropped when the process ends: a runtime cannot be ended then.
+/// Not dropped at the end of the process, because the runtime cannot be shut down then.
 static WORLD: Mutex<Option<World>> = Mutex::new(None);
 
 fuzz_target!(|data: &[u8]| {
@@ -159,22 +161,22 @@ fuzz_target!(|data: &[u8]| {
     }
     let world = world.get_or_insert_with(World::new);
     world.inputs += 1;
-    let World { runtime, seats, .. } = world;
+    let World { runtime, attachments, .. } = world;
     runtime.block_on(async {
         let deadline = Duration::from_secs(5);
-        tokio::time::timeout(deadline, one_input(seats, data)).await.expect("the gateway answers");
+        tokio::time::timeout(deadline, one_input(attachments, data)).await.expect("the gateway answers");
     });
 });
 
-async fn one_input(seats: &[(Attachment, Place)], data: &[u8]) {
-    let mut wire = connect(&seats[0].1);
+async fn one_input(attachments: &[(Attachment, UnixAddress)], data: &[u8]) {
+    let mut wire = connect(&attachments[0].1);
     wire.write_all(&frames(data)).await.expect("the gateway reads");
     is_served(&mut wire, GUEST).await;
-    let mut wire = connect(&seats[1].1);
+    let mut wire = connect(&attachments[1].1);
     is_served(&mut wire, NEIGHBOUR).await;
 }
 
-/// The frames of an input, each behind its length.
+/// The frames of an input, each after its length.
 fn frames(mut data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     while let Some((&[how, length], rest)) = data.split_first_chunk::<2>() {
@@ -183,7 +185,7 @@ fn frames(mut data: &[u8]) -> Vec<u8> {
         let target = [GATEWAY, NEIGHBOUR, OUTSIDE, GUEST][usize::from(how >> 2) % 4];
         let protocol = [1, 6, 17, how][usize::from(how >> 4) % 4];
         let frame = match how % 4 {
-            // Shorter ones would end the connection, and with it the input.
+            // Padded, because a shorter frame would end the connection.
             0 => [body, &[0; 14]].concat(),
             1 => ethernet(&[8, 6], body),
             2 => ethernet(&[8, 0], body),
@@ -213,7 +215,7 @@ fn ipv4(source: Ipv4Addr, target: Ipv4Addr, protocol: u8, body: &[u8]) -> Vec<u8
     packet
 }
 
-/// Asks the name service until it has answered: a question may be lost behind many others.
+/// Queries the name service until it answers: a query may be dropped after many others.
 async fn is_served(wire: &mut UnixStream, guest: Ipv4Addr) {
     let length = (8 + QUESTION.len()) as u16;
     let query = [&[0x12, 0x34, 0, 53][..], &length.to_be_bytes(), &[0, 0], QUESTION].concat();
@@ -235,7 +237,7 @@ async fn is_served(wire: &mut UnixStream, guest: Ipv4Addr) {
     }
 }
 
-/// Takes the whole frames out of what was received, and says whether the answer is one of them.
+/// Removes the complete frames from the received bytes, and returns whether the answer is among them.
 fn is_among(received: &mut Vec<u8>, guest: Ipv4Addr) -> bool {
     let mut answered = false;
     while let Some(prefix) = received.first_chunk::<4>() {

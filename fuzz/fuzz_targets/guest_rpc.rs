@@ -1,7 +1,7 @@
-//! Bytes of a host against the agent, inside an open connection: the agent answers, refuses or hangs up.
+//! Arbitrary bytes from a host for the agent, on an open connection: the agent must answer, refuse or disconnect.
 //!
 //! The first byte decides whether the rest is framed, so that both the link and HTTP/2 are reached. The agent believes
-//! that it has no root file system yet: requests are taken apart, and refused before they touch this host.
+//! that it has no root file system yet, so requests are parsed, and refused before they affect this host.
 
 #![no_main]
 
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// An input that keeps the agent busy for longer is a finding.
+/// The time limit of one input.
 const LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ fuzz_target!(|data: &[u8]| {
     runtime.block_on(async {
         let (mut host, guest) = UnixStream::pair().expect("a pair of sockets");
         let talk = async move {
-            // The agent may hang up at any byte.
+            // The agent may disconnect at any byte.
             if host.write_all(&stream).await.is_ok() && host.shutdown().await.is_ok() {
                 let mut sink = vec![0; 4096];
                 while host.read(&mut sink).await.is_ok_and(|count| count > 0) {}

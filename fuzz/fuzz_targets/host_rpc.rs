@@ -1,4 +1,4 @@
-//! Bytes of a guest against the host's client: it ends with an error, in time.
+//! Arbitrary bytes from a guest for the host's RPC client: it must end in time with an error.
 
 #![no_main]
 
@@ -37,7 +37,7 @@ async fn guest(mut stream: UnixStream, data: Vec<u8>) {
         Some((_, rest)) => bytes.extend_from_slice(rest),
         None => {}
     }
-    // Half closed afterwards, which ends every wait of the client; closed at once, the bytes would be lost.
+    // Half closed afterwards, which ends every wait of the client. A full close could lose the bytes.
     if stream.write_all(&bytes).await.is_ok() && stream.shutdown().await.is_ok() {
         while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
     }

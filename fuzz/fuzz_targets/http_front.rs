@@ -1,7 +1,7 @@
-//! Requests over HTTP against both servers of it: MCP in front of a server that answers every call, and the plain one
-//! that programs inside of workspaces talk to. A connection ends, and every answer begins as one.
+//! HTTP requests for both HTTP servers: MCP with a backend that answers every call, and the plain one for programs
+//! inside workspaces. Every connection must end, and every answer must begin as HTTP.
 //!
-//! The first byte of the input says which server it is for, and how the rest is cut into pieces.
+//! The first byte of the input selects the server, and the size of the pieces in which the rest is sent.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// More than all deadlines of a connection together. The clock jumps over every wait.
+/// More than all deadlines of a connection together. The paused clock skips every wait.
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 const MAX_BODY: usize = 64 << 10;
@@ -37,7 +37,7 @@ impl Backend for Everybody {
     }
 }
 
-/// An MCP server that says yes to everything.
+/// An MCP server that answers every call with success.
 async fn answer_all(stream: UnixStream) {
     let (reading, mut writing) = stream.into_split();
     let mut lines = BufReader::new(reading).lines();

@@ -1,4 +1,4 @@
-//! Whatever comes over the link: nothing panics, and an opening always recovers.
+//! Arbitrary bytes on the link: the decoder must not panic, and must always recover at an opening.
 
 #![no_main]
 

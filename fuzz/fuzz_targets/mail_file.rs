@@ -1,9 +1,9 @@
-//! Files that should be inboxes of team members against their reader: entries before a damage are not lost, what is read is
-//! read again as the same, and what is put in afterwards comes out again, once.
+//! Untrusted inbox files for their reader: entries before a damage must not be lost, reading twice must give the same,
+//! and a message that is added afterwards must be read exactly once.
 //!
-//! The first byte of the input says how the rest becomes a file: as it is; behind two messages that are whole; or as heads
-//! and bodies, each pair with its lengths before it, in frames whose checksums are right. The format is written here once
-//! more, so that a change of it is noticed.
+//! The first byte of the input decides how the rest becomes a file: unchanged; after two valid messages; or as pairs of
+//! head and body, each pair after its lengths, in frames with valid checksums. The format is implemented here a second
+//! time, so that a change of it is noticed.
 
 #![no_main]
 
@@ -20,12 +20,8 @@ const MAGIC: &[u8] = b"agentiso mail 1\n";
 /// Two lengths and two checksums, four bytes each.
 const PREFIX: usize = 16;
 
-/// Memory, where there is such a directory: every entry is synced.
-static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
-    let memory = PathBuf::from("/dev/shm");
-    let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
-    parent.join(format!("agentiso-fuzz-mail-{}", std::process::id()))
-});
+static DIR: LazyLock<PathBuf> =
+    LazyLock::new(|| std::env::temp_dir().join(format!("agentiso-fuzz-mail-{}", std::process::id())));
 
 /// Two messages, and the file that holds them.
 static WHOLE: LazyLock<(Vec<Message>, Vec<u8>)> = LazyLock::new(|| {
@@ -55,7 +51,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let text = String::from_utf8_lossy(bytes);
     let text = &text[..text.floor_char_boundary(MAX_CONTENT)];
-    // An id that the input cannot have in it: no two entries have one by chance.
+    // An id that the input cannot contain, because ids must be unique.
     let next = message(crc32fast::hash(data), text);
     Inbox::at(file.clone()).put(&next).expect("it is stored");
     assert_eq!(look(&file).0.last(), Some(&next), "what was written is read");
@@ -66,7 +62,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(left.messages.is_empty() && left.results.is_empty(), "{left:?} was taken before");
 });
 
-/// Carries out the tasks that can begin. Each does so once.
+/// Carries out the tasks that can start. Each must start exactly once.
 fn do_all(file: &Path) {
     let mut left = look(file).1.len();
     let mut inbox = Inbox::at(file.into());
@@ -78,7 +74,7 @@ fn do_all(file: &Path) {
     assert_eq!(look(file).1, inbox.pending(), "memory and file differ");
 }
 
-/// The messages and tasks in a file, which another daemon would find.
+/// The messages and tasks in a file, as another daemon would find them.
 fn look(file: &Path) -> (Vec<Message>, Vec<Task>) {
     let mut inbox = Inbox::at(file.into());
     let messages = inbox.lend().expect("it is read");
@@ -104,7 +100,7 @@ fn fresh() -> PathBuf {
     dir.join("bob.log")
 }
 
-/// Heads and bodies as frames. What is left at the end stands there as it is.
+/// Heads and bodies as frames. The rest of the input is appended unchanged.
 fn frames(mut rest: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     while let Some((lengths, after)) = rest.split_first_chunk::<4>() {

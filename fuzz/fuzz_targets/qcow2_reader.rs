@@ -1,6 +1,6 @@
-//! Files that should be disks against the reader of chains: it ends with an answer or an error, in time.
+//! Untrusted qcow2 files for the reader of chains: it must end in time, with an answer or an error.
 //!
-//! Below the file, by the name of `base`, lies the same file without a backing file.
+//! The backing file, named `base`, is the same file without a backing file.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ use agentiso_diff::qcow2::{Chain, Layer};
 use agentiso_diff::{Difference, Watch};
 use libfuzzer_sys::fuzz_target;
 
-/// What is read of the disk at its start and its end.
+/// The number of bytes that are read at the start and the end of the disk.
 const PART: usize = 64 << 10;
 
 static DIR: LazyLock<PathBuf> = LazyLock::new(|| {

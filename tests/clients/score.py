@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""agentiso as an audit of MCP servers sees it: what is listed, how it is described, how it answers."""
+"""An audit of MCP servers run on agentiso: its lists, descriptions and answers."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ import http_server
 REQUIREMENT = "mcpscore==1.29.0"
 PATIENCE = 180
 
-# Rules that we do not follow, and why. All others must hold.
+# Rules that agentiso does not follow, with the reason. All others must hold.
 DECLINED = {
     "server_websiteurl_present": "the project has no page besides its repository",
     "security_tls_enabled": "the server is on loopback; for others, a proxy with TLS or a tunnel stands in front",
@@ -38,7 +38,7 @@ def installed(cache):
 
 
 def audit(program, http):
-    """The report, and how the program ended."""
+    """The report and the exit code of the program."""
     command = [str(program), "--json", "--no-config", "--smoke", "--token", http.token, http.url]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
     try:

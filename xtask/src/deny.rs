@@ -7,10 +7,10 @@ use anyhow::{Result, bail};
 
 use crate::{shell, tools};
 
-/// The advisory database is a git clone; a network that swallows packets must not hold the chore for ever.
+/// The advisory database is a git clone; a network that drops packets must not block the chore for ever.
 const ADVISORIES_LIMIT: Duration = Duration::from_secs(120);
 
-/// What cargo-deny says when it could not get the database at all, as against finding something in it.
+/// cargo-deny's message when it could not fetch the database at all.
 const NO_DATABASE: &str = "failed to fetch advisory database";
 
 pub(crate) fn run() -> Result<()> {
@@ -32,17 +32,17 @@ fn advisories() -> Result<()> {
     command.args(["deny", "--log-level", "error", "check", "advisories"]);
     eprintln!("$ {}", shell::shown(&command));
     let Some(output) = shell::collect_within(&mut command, ADVISORIES_LIMIT)? else {
-        return skipped("the advisory database did not arrive in time");
+        return skipped("fetching the advisory database timed out");
     };
     if output.status.success() {
         eprintln!("advisories ok");
         return Ok(());
     }
     if String::from_utf8_lossy(&output.stderr).contains(NO_DATABASE) {
-        return skipped("the advisory database cannot be reached from here");
+        return skipped("the advisory database is not reachable");
     }
     std::io::stderr().write_all(&output.stderr)?;
-    bail!("an advisory concerns one of the dependencies");
+    bail!("there is an advisory for one of the dependencies; see above");
 }
 
 /// An unreachable database says nothing about the dependencies: it is reported and counted, not failed.

@@ -8,31 +8,31 @@ use clap::Args;
 
 use crate::shell;
 
-/// What `cargo fuzz` passes for coverage without a sanitizer: inline counters, the table that names them, and
-/// comparisons, so that the fuzzer can look into conditions.
+/// The flags that `cargo fuzz` passes for coverage without a sanitizer: inline counters, the table that names them, and
+/// tracing of comparisons.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
      -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks --cfg fuzzing";
 
-/// The triple is given although it is the host's: only then do the flags spare build scripts and macros.
+/// The triple is given although it is the host's: only then do the flags not apply to build scripts and macros.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// One input may not keep a parser busy longer than this.
+/// The time limit for one input.
 const INPUT_LIMIT_SECS: u32 = 10;
 
-/// What a run may take beyond its fuzzing time: loading the corpus, and a last slow input.
+/// The time that a run may take beyond its fuzzing time: loading the corpus, and a last slow input.
 const SLACK: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How long each target runs
+    /// Seconds to run each target
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Only the targets whose name contains this
+    /// Run only targets whose name contains this
     filter: Option<String>,
 }
 
-/// How one target ended.
+/// The result of one target.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) name: String,
@@ -45,11 +45,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if !failed.is_empty() {
         bail!("fuzz targets failed: {}", failed.join(", "));
     }
-    println!("{} fuzz targets, nothing found", outcomes.len());
+    println!("{} fuzz targets, no failures", outcomes.len());
     Ok(())
 }
 
-/// Builds all targets and runs each for `seconds`. An empty answer means that there are none.
+/// Builds all targets and runs each for `seconds`. The result is empty if there are no targets.
 pub(crate) fn run_targets(seconds: u64, filter: Option<&str>) -> Result<Vec<Outcome>> {
     let dir = shell::root().join("fuzz");
     if !dir.join("Cargo.toml").exists() {
@@ -62,21 +62,29 @@ pub(crate) fn run_targets(seconds: u64, filter: Option<&str>) -> Result<Vec<Outc
             .arg("--target-dir")
             .arg(&target_dir)
             .env("RUSTFLAGS", COVERAGE)
-            // No target boots a machine.
+            // No target boots a VM.
             .env("AGENTISO_GUEST_BINARY", "none")
-            // A short run gains less from optimisation than the build costs; names of lines are all a crash needs.
+            // A short run gains less from optimisation than the build costs; a crash needs line numbers only.
             .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
             .env_remove("CARGO_ENCODED_RUSTFLAGS"),
     )?;
     let mut names = targets()?;
     names.retain(|name| filter.is_none_or(|wanted| name.contains(wanted)));
+    // Targets write files until they are killed. They are kept in memory if possible, because some targets sync every
+    // file.
+    let scratch = match Path::new("/dev/shm") {
+        memory if memory.is_dir() => tempfile::tempdir_in(memory),
+        _ => tempfile::tempdir(),
+    }
+    .context("creating a directory for the files of fuzz targets")?;
     // A fuzzer has one thread.
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     let mut outcomes = Vec::new();
     for some in names.chunks(at_once) {
         let run = |name: &String| {
-            let failure = run_target(name, &target_dir.join(TARGET).join("release").join(name), seconds)?;
+            let binary = target_dir.join(TARGET).join("release").join(name);
+            let failure = run_target(name, &binary, scratch.path(), seconds)?;
             if let Some(text) = &failure {
                 eprintln!("fuzz target {name} failed:\n{text}");
             }
@@ -93,8 +101,8 @@ pub(crate) fn run_targets(seconds: u64, filter: Option<&str>) -> Result<Vec<Outc
     Ok(outcomes)
 }
 
-fn run_target(name: &str, binary: &Path, seconds: u64) -> Result<Option<String>> {
-    // What the fuzzer finds goes to a directory of its own: the corpus in the repository grows by decision only.
+fn run_target(name: &str, binary: &Path, scratch: &Path, seconds: u64) -> Result<Option<String>> {
+    // New inputs go to a separate directory: the corpus in the repository is extended by hand only.
     let found = shell::root().join("fuzz/target/found").join(name);
     let artifacts = shell::root().join("fuzz/artifacts").join(name);
     for dir in [&found, &artifacts] {
@@ -102,6 +110,7 @@ fn run_target(name: &str, binary: &Path, seconds: u64) -> Result<Option<String>>
     }
     let mut command = shell::command(binary);
     command
+        .env("TMPDIR", scratch)
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-timeout={INPUT_LIMIT_SECS}"))
         .arg("-rss_limit_mb=2048")
@@ -114,7 +123,7 @@ fn run_target(name: &str, binary: &Path, seconds: u64) -> Result<Option<String>>
     }
     eprintln!("$ {name} for {seconds} s");
     match shell::collect_within(&mut command, Duration::from_secs(seconds) + SLACK)? {
-        None => Ok(Some("it did not end in time and was killed".to_owned())),
+        None => Ok(Some("timed out and was killed".to_owned())),
         Some(output) if output.status.success() => {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             if let Some(line) = text.lines().find(|line| line.contains("stat::number_of_executed_units")) {
@@ -135,7 +144,7 @@ fn targets() -> Result<Vec<String>> {
     let mut command = shell::cargo();
     command.args(["metadata", "--format-version", "1", "--no-deps", "--manifest-path", "fuzz/Cargo.toml"]);
     let metadata: serde_json::Value =
-        serde_json::from_str(&shell::read(&mut command)?).context("cargo's metadata is JSON")?;
+        serde_json::from_str(&shell::read(&mut command)?).context("reading the output of cargo metadata")?;
     let mut names: Vec<String> = metadata["packages"]
         .as_array()
         .into_iter()

@@ -27,23 +27,23 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// From a clone to a working sandbox, with a first workspace to prove it
+    /// Set up a fresh clone, up to a first workspace
     Up,
-    /// Run every test; the last line says how many passed, failed and were skipped
+    /// Run all tests; the last line says how many passed, failed and were skipped
     Test(test::Options),
-    /// Measure, and write the figures to benches/results
+    /// Run the benchmarks and write the results to benches/results
     Bench(bench::Options),
     /// Format the code
     Fmt(format::Options),
-    /// Clippy over everything, warnings denied
+    /// Run clippy with warnings denied
     Lint,
-    /// Check the dependencies' licences, advisories and sources
+    /// Check licences, advisories and sources of the dependencies
     Deny,
     /// Run the fuzz targets
     Fuzz(fuzz::Options),
-    /// Random operations under random faults, against a model of what must be there
+    /// Run random operations under random faults and compare the results with a model
     Soak(soak::Options),
-    /// Check that the documents are true
+    /// Check links, commands and configuration keys in the documents
     Docs(docs::Options),
 }
 

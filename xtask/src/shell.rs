@@ -27,7 +27,7 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The command as one would type it.
+/// The command line as text.
 pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let mut words = vec![program.to_string_lossy().into_owned()];
@@ -57,7 +57,7 @@ pub(crate) fn read(command: &mut Command) -> Result<String> {
     if !output.status.success() {
         bail!("`{text}` failed ({})", output.status);
     }
-    String::from_utf8(output.stdout).with_context(|| format!("`{text}` printed what is not UTF-8"))
+    String::from_utf8(output.stdout).with_context(|| format!("`{text}` printed invalid UTF-8"))
 }
 
 /// Whether a command starts and succeeds, quietly.
@@ -70,7 +70,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Runs a command to its end or kills it at `limit`; `None` says it was killed. What it prints is collected.
+/// Runs a command to its end or kills it at `limit`; `None` means that it was killed. Its output is collected.
 pub(crate) fn collect_within(command: &mut Command, limit: Duration) -> Result<Option<Output>> {
     let text = shown(command);
     let mut child = command
@@ -92,7 +92,7 @@ pub(crate) fn collect_within(command: &mut Command, limit: Duration) -> Result<O
             Ok(Some(Output { status, stdout, stderr }))
         }
         Err(_) => {
-            // The waiting thread has not reaped the child yet, so the number still means this process.
+            // The waiting thread has not reaped the child yet, so the pid still belongs to this process.
             let _ = self::command("kill").args(["-KILL", &pid.to_string()]).status();
             let _ = ended.recv();
             Ok(None)
@@ -104,7 +104,7 @@ fn drain(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut stream) = stream {
-            // What could be read before an error is what there is to show.
+            // After a read error, the bytes before it are shown.
             let _ = stream.read_to_end(&mut bytes);
         }
         bytes
@@ -116,19 +116,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_that_does_not_end_is_killed() {
+    fn hanging_command_is_killed() {
         let outcome = collect_within(command("sleep").arg("100"), Duration::from_millis(50)).unwrap();
         assert!(outcome.is_none());
     }
 
     #[test]
-    fn what_a_command_prints_is_collected() {
+    fn command_output_is_collected() {
         let output = collect_within(command("echo").arg("hi"), Duration::from_secs(30)).unwrap().unwrap();
         assert_eq!(output.stdout, b"hi\n");
     }
 
     #[test]
-    fn a_failing_command_is_named_in_the_error() {
+    fn error_names_the_failing_command() {
         let error = run(command("sh").args(["-c", "exit 3"])).unwrap_err().to_string();
         assert!(error.contains("sh -c exit 3") && error.contains('3'), "{error}");
     }

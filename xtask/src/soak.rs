@@ -1,4 +1,4 @@
-//! `./x soak`: builds the server with its named faults and runs tests/soak on it.
+//! `./x soak`: builds agentiso with its named faults and runs tests/soak on it.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::test::prepare::{self, Prepared};
 
 const PACKAGE: &str = "agentiso-soak";
 
-/// Comparing and destroying tens of workspaces, on a busy host under emulation.
+/// Time to compare and destroy tens of workspaces, on a busy host under emulation.
 const AFTERWARDS: Duration = Duration::from_secs(900);
 
-/// Fails where the soak would.
+/// A command that fails where the soak would.
 const TRY_OUT: &str = "ip link set lo up && losetup --find && mkfs.ext4 -V";
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How long faults happen; comparing and cleaning up comes on top
+    /// Minutes of faults, without the time for comparing and cleaning up
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// The number that operations and faults follow from, as an earlier run printed it
+    /// Seed of operations and faults, to repeat an earlier run
     #[arg(long)]
     seed: Option<u64>,
     /// Further arguments for the soak itself: ./x soak -- --help
@@ -39,8 +39,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     shell::run(command.args(&options.arguments))
 }
 
-/// Builds the soak and gives the command that runs it. It prints its seed and its report, keeps its evidence in
-/// target/soak, and fails if anything was found.
+/// Builds the soak and returns the command that runs it. It prints its seed and its report, keeps its evidence in
+/// target/soak, and fails if there are findings.
 fn command(prepared: &Prepared, minutes: f64) -> Result<Command> {
     // With the tests' features, so that nothing is built twice.
     let build = ["build", "--package", PACKAGE, "--package", "agentiso", "--features", prepare::FEATURES];
@@ -53,7 +53,7 @@ fn command(prepared: &Prepared, minutes: f64) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs it as a test, and says what is wrong if it found anything.
+/// Runs the soak as a test, and returns the reason if it failed.
 pub(crate) fn run_within(prepared: &Prepared, minutes: f64) -> Result<Option<String>> {
     let mut command = command(prepared, minutes)?;
     eprintln!("$ {}", shell::shown(&command));
@@ -66,18 +66,18 @@ pub(crate) fn run_within(prepared: &Prepared, minutes: f64) -> Result<Option<Str
         return Ok(None);
     }
     eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-    Ok(Some("it found something; its evidence is in target/soak".to_owned()))
+    Ok(Some("it found problems; the evidence is in target/soak".to_owned()))
 }
 
-/// Why it cannot run here, if it cannot.
+/// The reason why the soak cannot run here, if there is one.
 pub(crate) fn lack(prepared: &Prepared) -> Option<&'static str> {
     if !prepared.can_boot() {
-        return Some("there is no QEMU");
+        return Some("QEMU is not installed");
     }
     let mut try_out = shell::command("unshare");
     try_out.args(["--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", TRY_OUT]);
     let may = shell::succeeds(&mut try_out);
     (!may).then_some(
-        "it needs root, for namespaces of its own, loop devices, and the programs unshare, ip and mkfs.ext4",
+        "it needs root (for namespaces and loop devices) and the programs unshare, ip and mkfs.ext4",
     )
 }

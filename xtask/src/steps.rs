@@ -10,7 +10,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Does one step, says so, and remembers how long it took.
+    /// Runs one step, prints its name, and records its duration.
     pub(crate) fn step<T>(&mut self, name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         eprintln!("==> {name}");
         let start = Instant::now();
@@ -19,7 +19,7 @@ impl Steps {
         Ok(value)
     }
 
-    /// A step that somebody else did and timed.
+    /// Records a step that another program ran and timed.
     pub(crate) fn record(&mut self, name: &str, time: Duration) {
         self.done.push((name.to_owned(), time));
     }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_fails_is_named_and_not_timed() {
+    fn failed_step_is_named_and_not_timed() {
         let mut steps = Steps::default();
         let failed: Result<()> = steps.step("build", || anyhow::bail!("no compiler"));
         assert!(format!("{:#}", failed.unwrap_err()).contains("build"));

@@ -1,4 +1,4 @@
-//! Cargo subcommands that chores need and a fresh machine lacks: installed once, from source.
+//! Cargo subcommands that chores need: installed once from source if they are missing.
 
 use anyhow::{Context, Result};
 
@@ -11,7 +11,7 @@ pub(crate) fn ensure(name: &str) -> Result<()> {
     }
     let package = format!("cargo-{name}");
     eprintln!("{package} is missing; installing it takes some minutes, once.");
-    // Without optimisation it is there in half the time, and it only ever runs for seconds.
+    // Without optimisation the build takes half the time, and the tool only runs for seconds.
     shell::run(
         shell::cargo()
             .args(["install", "--locked", &package])

@@ -1,4 +1,4 @@
-//! bubblewrap: a command behind namespaces, without any container around it.
+//! Measurements of bubblewrap: a command in namespaces, without a container.
 
 use std::path::Path;
 use std::process::Command;

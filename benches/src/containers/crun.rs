@@ -1,4 +1,4 @@
-//! crun: a container started for one command, a command in a running container, and 1 GiB through one.
+//! Measurements of crun: a container started for one command, a command in a running container, and 1 GiB of output.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::setup::Runs;
 const LIMIT: Duration = Duration::from_secs(60);
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A running container, removed when it goes out of scope.
+/// A running container. It is removed on drop.
 struct Container<'a> {
     crun: &'a dyn Fn() -> Command,
     name: &'static str,
@@ -34,7 +34,7 @@ pub(super) fn measure(crun: &Path, options: &Options, runs: Runs) -> Result<Figu
     let state = options.dir.join("crun");
     let command = || {
         let mut command = Command::new(crun);
-        // Most hosts do not let every user make control groups; without them the comparison is the same everywhere.
+        // Most hosts do not let ordinary users make cgroups, so the comparison runs without them everywhere.
         command.arg("--root").arg(&state).arg("--cgroup-manager=disabled");
         command
     };
@@ -46,7 +46,7 @@ pub(super) fn measure(crun: &Path, options: &Options, runs: Runs) -> Result<Figu
     });
     figures.set(Key::CrunRun, started?);
 
-    // The directory in the command line is how the end of the run finds a container that was left behind.
+    // The end of the run finds a leftover container by this directory in its command line.
     let dir = options.dir.to_string_lossy();
     let waiting = bundle(options, "waiting", &["/bin/sh", "-c", "while :; do sleep 3600; done", &dir])?;
     program::run(command().args(["run", "--detach", "--bundle"]).arg(&waiting).arg("waiting"), LIMIT)?;
@@ -76,7 +76,8 @@ fn bundle(options: &Options, name: &str, args: &[&str]) -> Result<std::path::Pat
     Ok(dir)
 }
 
-/// No limits in it: some hosts forbid raising them. Namespaces of all kinds, as an agent's sandbox would have.
+/// The OCI configuration: without limits, because some hosts forbid raising them, and with all kinds of namespaces, as
+/// isolation of an AI would use.
 fn config(rootfs: &Path, args: &[&str]) -> Value {
     let mut config = json!({
         "ociVersion": "1.0.2",

@@ -1,8 +1,8 @@
-//! What people would use instead of a machine, on the same root file system.
+//! Comparison with alternatives to a VM (crun, bubblewrap), on the same root file system.
 //!
-//! The measurements run in a process of their own (`agentiso-bench containers`): where the host has control groups
-//! of both kinds, which crun refuses, that process gets a mount namespace without the second kind. So the detour is
-//! not part of any figure.
+//! The measurements run in a separate process (`agentiso-bench containers`). If the host has cgroups of both versions,
+//! which crun refuses, that process gets a mount namespace without the second hierarchy. So this workaround is not part
+//! of any figure.
 
 mod bwrap;
 mod crun;
@@ -18,13 +18,13 @@ use crate::program;
 use crate::program::Running;
 use crate::setup::Runs;
 
-/// The second hierarchy of a host with both.
+/// The second cgroup hierarchy of a host with both versions.
 const UNIFIED: &str = "/sys/fs/cgroup/unified";
 
 /// The keys that this process fills.
 const CRUN: [Key; 3] = [Key::CrunRun, Key::CrunExec, Key::CrunOutput];
 
-/// Of the process that measures.
+/// Options of the measuring process.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[arg(long)]
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     quick: bool,
 }
 
-/// Measures in a process of its own.
+/// Measures in a separate process.
 pub(crate) fn measure(rootfs: &Path, dir: &Path, quick: bool) -> Result<Figures> {
     let own = std::env::current_exe().context("finding our own program")?;
     let mut command = if Path::new(UNIFIED).is_dir() && rustix::process::geteuid().is_root() {
@@ -58,12 +58,12 @@ pub(crate) fn measure(rootfs: &Path, dir: &Path, quick: bool) -> Result<Figures>
         .context("the comparison could not be started")?;
     let mut running = Running(child);
     let stdout = running.0.stdout.take().context("a pipe was asked for")?;
-    // Every single step there has a deadline, so the whole has one.
+    // Every single step there has a deadline, so this wait ends.
     let figures = serde_json::from_reader(stdout).context("the comparison gave no figures")?;
     Ok(figures)
 }
 
-/// The process that measures: figures as JSON on standard output.
+/// The measuring process: it prints the figures as JSON on standard output.
 #[expect(clippy::print_stdout, reason = "the answer to the process that asked")]
 pub(crate) fn run(options: &Options) -> Result<()> {
     let runs = if options.quick { Runs::QUICK } else { Runs::FULL };
@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A comparison that does not work on this host is told beside the others.
+/// A comparison that fails on this host is reported with its reason.
 fn or_failed(keys: &[Key], figures: Result<Figures>) -> Figures {
     figures.unwrap_or_else(|error| absent(keys, &format!("does not work here: {error:#}")))
 }
@@ -93,7 +93,7 @@ fn absent(keys: &[Key], reason: &str) -> Figures {
     figures
 }
 
-/// Each run of a command, timed.
+/// Times a number of runs of a command.
 fn repeated(runs: usize, mut run: impl FnMut(usize) -> Result<()>) -> Result<Measured> {
     let mut times = Vec::new();
     for turn in 0..=runs {
@@ -104,6 +104,6 @@ fn repeated(runs: usize, mut run: impl FnMut(usize) -> Result<()>) -> Result<Mea
     if times.is_empty() {
         bail!("nothing was run");
     }
-    // The first run reads the programs from disk.
+    // The first run is not counted: it reads the programs from disk.
     Ok(Measured::times(times.into_iter().skip(1)))
 }

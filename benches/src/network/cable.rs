@@ -1,5 +1,5 @@
-//! What a workspace's card is connected to. QEMU is started through a script that exchanges one of its arguments, so
-//! that everything else is what agentiso makes of it.
+//! The network connection of a workspace's card. QEMU is started through a script that replaces its network argument,
+//! so that everything else is the same as in agentiso.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,21 +17,21 @@ use crate::setup::Setup;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cable {
-    /// agentiso's own.
+    /// agentiso's gateway.
     Gateway,
-    /// `-netdev user`, as it is without any options but the addresses that the guest has.
+    /// `-netdev user` with the guest's addresses and no other options.
     Slirp,
-    /// passt, with the largest packets that it is made for.
+    /// passt with its largest packet size.
     Passt,
 }
 
-/// A cable that is ready for a server's configuration, and whatever has to run for it.
-pub(super) struct Laid {
+/// A prepared cable: lines for the configuration, and the process that it needs.
+pub(super) struct PreparedCable {
     pub(super) config: String,
     _running: Option<Running>,
 }
 
-/// Exchanges the card's cable for NETDEV, and its largest packet.
+/// Replaces the network of the card by NETDEV, and its MTU.
 const SCRIPT: &str = r#"#!/bin/sh
 for word do
   shift
@@ -44,7 +44,7 @@ done
 exec QEMU "$@"
 "#;
 
-/// It listens by then, or never.
+/// The time in which passt must listen.
 const PASST_LIMIT: Duration = Duration::from_secs(10);
 
 impl Cable {
@@ -58,7 +58,7 @@ impl Cable {
         }
     }
 
-    /// Not every QEMU is built with its own network.
+    /// Whether the cable is available. Not every QEMU is built with its own network.
     pub(super) fn is_installed(self) -> bool {
         match self {
             Self::Gateway => true,
@@ -67,18 +67,18 @@ impl Cable {
         }
     }
 
-    /// No templates, so that all machines begin alike.
-    pub(super) fn lay(self, setup: &Setup) -> Result<Laid> {
+    /// Prepares the cable. Templates are off, so that all VMs start alike.
+    pub(super) fn prepare(self, setup: &Setup) -> Result<PreparedCable> {
         let config = "[vm]\ntemplates = false\n".to_owned();
         match self {
-            Self::Gateway => Ok(Laid { config, _running: None }),
+            Self::Gateway => Ok(PreparedCable { config, _running: None }),
             Self::Slirp => {
-                // Its largest packet is the usual one, whatever the card says.
+                // Its MTU is the usual one, whatever the card's option says.
                 let usual = r#"s/,"host_mtu":[0-9]*//; s/"host_mtu":[0-9]*,//"#;
                 let netdev =
                     json!({"type": "user", "id": "net0", "net": "10.42.0.0/16", "host": "10.42.0.1"});
                 let qemu = exchanged(&setup.dir.join("qemu-slirp"), &netdev, usual)?;
-                Ok(Laid { config: config + &qemu, _running: None })
+                Ok(PreparedCable { config: config + &qemu, _running: None })
             }
             Self::Passt => {
                 let socket = setup.dir.join("passt.sock");
@@ -87,13 +87,13 @@ impl Cable {
                 let address = json!({"type": "unix", "path": socket});
                 let netdev = json!({"type": "stream", "id": "net0", "server": false, "addr": address});
                 let qemu = exchanged(&setup.dir.join("qemu-passt"), &netdev, largest)?;
-                Ok(Laid { config: config + &qemu, _running: Some(running) })
+                Ok(PreparedCable { config: config + &qemu, _running: Some(running) })
             }
         }
     }
 }
 
-/// The line of the configuration for a QEMU whose card has another cable.
+/// The configuration line for a QEMU with another network.
 fn exchanged(path: &Path, netdev: &Value, host_mtu: &str) -> Result<String> {
     let qemu = qemu().context("there is no QEMU")?;
     let script = SCRIPT.replace("NETDEV", &netdev.to_string()).replace("HOST_MTU", host_mtu);
@@ -103,7 +103,7 @@ fn exchanged(path: &Path, netdev: &Value, host_mtu: &str) -> Result<String> {
     Ok(format!("qemu_binary = \"{}\"\n", path.display()))
 }
 
-/// Started as whoever runs the benchmark, whose directory the socket is in.
+/// Starts passt as the user of the benchmark, who owns the socket's directory.
 fn passt(socket: &Path) -> Result<Running> {
     let user = format!("{}:{}", getuid().as_raw(), getgid().as_raw());
     let child = Command::new("passt")
@@ -111,7 +111,7 @@ fn passt(socket: &Path) -> Result<Running> {
         .args(["--address", "10.42.0.2", "--netmask", "16", "--gateway", "10.42.0.1", "--socket"])
         .arg(socket)
         .stdin(Stdio::null())
-        // It explains how to start QEMU, which is known.
+        // It prints how to start QEMU, which is not needed.
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

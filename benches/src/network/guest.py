@@ -1,5 +1,5 @@
-"""The guest's part of a measurement: receive, send, answer, or connect, as often as is asked for; compute or flood, for as
-many seconds."""
+"""The guest's part of a measurement: receive, send, answer or connect a number of times; compute or flood for a number of
+seconds."""
 import json
 import socket
 import sys

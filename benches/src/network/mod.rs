@@ -1,7 +1,7 @@
-//! The network of a workspace, beside what QEMU offers by itself and beside passt: the same machine with another cable.
+//! The network of a workspace, compared with QEMU's own network and with passt: the same VM with another cable.
 //!
-//! All machines stand at once and are measured in turns, so that what else the host does hits them alike. They speak
-//! with a server of the benchmark at an address of the host's own; nothing leaves the host.
+//! All VMs run at once and are measured in turns, so that other load of the host affects them alike. They connect to a
+//! server of the benchmark at an address of the host; nothing leaves the host.
 
 mod cable;
 pub(crate) mod neighbour;
@@ -19,17 +19,17 @@ use crate::setup::Setup;
 use cable::Cable;
 use server::Server;
 
-/// What is carried at once: long enough for windows to open, short enough for emulation.
+/// The bytes of one transfer: enough for TCP windows to open, and not too slow under emulation.
 const BYTES: u64 = 64 << 20;
 
-/// The size of a small question, and of its answer.
+/// The size of a small request, and of its answer.
 const SMALL: usize = 64;
 
 const GUEST: &str = include_str!("guest.py");
 
-/// What was measured through one cable.
+/// The measurements through one cable.
 #[derive(Default)]
-struct Taken {
+struct Measurements {
     down: Duration,
     up: Duration,
     echoes: Vec<Duration>,
@@ -43,7 +43,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let server = Server::start(address)?;
     let (there, missing): (Vec<_>, Vec<_>) = Cable::ALL.into_iter().partition(|cable| cable.is_installed());
     let mut figures = absent(&missing, "not installed");
-    let laid = there.iter().map(|cable| cable.lay(setup)).collect::<Result<Vec<_>>>()?;
+    let laid = there.iter().map(|cable| cable.prepare(setup)).collect::<Result<Vec<_>>>()?;
     let hosts: Vec<TestHost> = laid.iter().map(|laid| setup.host(&laid.config)).collect();
     let clients: Vec<Client> = hosts.iter().map(TestHost::client).collect();
     let reached = json!({"network_policy": {"allow_cidrs": [format!("{address}:{}", server.port())]}});
@@ -51,8 +51,8 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     for workspace in &workspaces {
         workspace.write("/root/net.py", GUEST);
     }
-    let mut taken: Vec<Taken> = there.iter().map(|_| Taken::default()).collect();
-    // The first round warms up: translated code, windows, caches.
+    let mut taken: Vec<Measurements> = there.iter().map(|_| Measurements::default()).collect();
+    // The first round is a warm-up: translated code, windows, caches.
     for round in 0..=setup.runs.transfers {
         for (workspace, taken) in workspaces.iter().zip(&mut taken) {
             let one = once(&server, workspace, setup)?;
@@ -76,8 +76,8 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     Ok(figures)
 }
 
-/// One round through one cable.
-fn once(server: &Server, workspace: &TestWorkspace<'_>, setup: &Setup) -> Result<Taken> {
+/// One round of measurements through one cable.
+fn once(server: &Server, workspace: &TestWorkspace<'_>, setup: &Setup) -> Result<Measurements> {
     let run = |what: &str, amount: u64| {
         let command = format!("python3 /root/net.py {what} {} {} {amount}", server.address(), server.port());
         workspace.sh(&command)
@@ -90,7 +90,7 @@ fn once(server: &Server, workspace: &TestWorkspace<'_>, setup: &Setup) -> Result
     let echoes = server.times()?;
     let connected = run("connect", setup.runs.connections as u64);
     let micros: Vec<u64> = serde_json::from_str(&connected).context("the guest's times")?;
-    Ok(Taken { down, up, echoes, connects: micros.into_iter().map(Duration::from_micros).collect() })
+    Ok(Measurements { down, up, echoes, connects: micros.into_iter().map(Duration::from_micros).collect() })
 }
 
 fn absent(cables: &[Cable], why: &str) -> Figures {
@@ -105,7 +105,7 @@ fn absent_keys(keys: impl IntoIterator<Item = Key>, why: &str) -> Figures {
     figures
 }
 
-/// The address from which the host would speak to others. Finding out sends nothing.
+/// The address from which the host would connect to others. Connecting a UDP socket sends nothing.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("198.51.100.1:9").ok()?;

@@ -1,8 +1,8 @@
-//! What a workspace feels of another one that floods the network: the same small questions beside a neighbour that rests,
-//! one that computes, and one that sends as many datagrams as it can.
+//! The effect of a workspace that floods the network on its neighbour: small requests beside an idle workspace, one
+//! that computes, and one that sends as many datagrams as it can.
 //!
-//! A neighbour that computes takes as much of the processors as one that floods. What the flood costs beyond that is
-//! what the network is to blame for.
+//! A neighbour that computes uses as much CPU as one that floods. The additional delay of the flood is caused by the
+//! network.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -16,13 +16,14 @@ use super::{GUEST, absent_keys, own_address};
 use crate::figures::{Figures, Key, Measured};
 use crate::setup::Setup;
 
-/// Nothing is measured for longer, so whatever the neighbour does ends by then also if nobody ends it.
+/// The time limit of the neighbour's load. It is longer than any measurement, so the load ends even if it is not
+/// stopped.
 const LIMIT_SECS: u32 = 600;
 
-/// Until the neighbour is at work.
+/// The time for the neighbour to start its load.
 const STARTED: Duration = Duration::from_secs(30);
 
-/// What the neighbour does meanwhile, and the figure for it.
+/// The load of the neighbour, and the figure for it.
 const MEANWHILE: [(Option<&str>, Key); 3] = [
     (None, Key::NeighbourRests),
     (Some("compute"), Key::NeighbourComputes),
@@ -35,7 +36,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
         return Ok(absent_keys(keys, "the host has no address besides the loopback's"));
     };
     let server = Server::start(address)?;
-    // Datagrams arrive at a socket that nobody reads, so that taking them costs the host as little as it can.
+    // Datagrams arrive at a socket that is never read, so that receiving them costs the host as little as possible.
     let _sink = UdpSocket::bind((address, server.port())).context("listening for datagrams")?;
     let host = setup.host("");
     let client = host.client();
@@ -45,7 +46,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
         workspace.write("/root/net.py", GUEST);
     }
     let mut taken = MEANWHILE.map(|_| Vec::new());
-    // The first round warms up.
+    // The first round is a warm-up.
     for round in 0..=setup.runs.transfers {
         for ((what, _), taken) in MEANWHILE.iter().zip(&mut taken) {
             let busy = what.map(|what| Busy::start(&neighbour, &server, what)).transpose()?;
@@ -75,7 +76,7 @@ fn echoes(server: &Server, workspace: &TestWorkspace<'_>, setup: &Setup) -> Resu
     server.times()
 }
 
-/// A neighbour at work.
+/// A neighbour with a running load.
 struct Busy<'a> {
     neighbour: &'a TestWorkspace<'a>,
     job: i64,
@@ -87,7 +88,7 @@ impl<'a> Busy<'a> {
         let started =
             neighbour.tool("exec_background", json!({"action": "start", "command": command})).json();
         let job = started["job_id"].as_i64().context("the neighbour's job has no id")?;
-        // The interpreter takes longer to start than the measurement takes.
+        // Waits for the load, because the interpreter takes longer to start than the measurement takes.
         let is_busy = || {
             let poll = json!({"action": "poll", "job_id": job});
             neighbour.tool("exec_background", poll).json()["stdout"].as_str() == Some("busy\n")

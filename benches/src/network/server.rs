@@ -1,5 +1,5 @@
-//! The other end of the measurements, at an address of the host. It times what it takes part in, because a guest's
-//! clock under emulation is not the best one there is.
+//! The server of the measurements, at an address of the host. It measures times itself, because a guest's clock is less
+//! precise under emulation.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use anyhow::{Context, Result};
 
 use super::SMALL;
 
-/// Whoever was asked for something by a guest that has ended knows it by then.
+/// The timeout of a connection, which detects a guest that has ended.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Large enough not to be what is measured.
+/// The buffer size, large enough not to affect the measurement.
 const PIECE: usize = 256 * 1024;
 
 pub(super) struct Server {
@@ -22,14 +22,14 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Serves until the program ends.
+    /// Starts the server, which runs until the program ends.
     pub(super) fn start(address: IpAddr) -> Result<Self> {
         let listener = TcpListener::bind((address, 0)).context("listening for the guests")?;
         let address = listener.local_addr().context("listening for the guests")?;
         let (send, times) = channel();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // One after the other: nothing is measured at once.
+                // Connections are served one after the other, because measurements never overlap.
                 serve(stream, &send);
             }
         });
@@ -44,7 +44,7 @@ impl Server {
         self.address.port()
     }
 
-    /// How long the last measurement took.
+    /// The duration of the last measurement.
     pub(super) fn time(&self) -> Result<Duration> {
         self.times()?.pop().context("nothing was measured")
     }
@@ -54,7 +54,7 @@ impl Server {
     }
 }
 
-/// A connection that asks for nothing is one whose opening is timed by the guest.
+/// Serves one connection. One without a request is only opened, and timed by the guest.
 fn serve(stream: TcpStream, times: &Sender<Vec<Duration>>) {
     let mut line = String::new();
     let Ok(reading) = stream.try_clone() else { return };
@@ -90,7 +90,7 @@ fn down(
         left -= count;
     }
     stream.shutdown(Shutdown::Write)?;
-    // The guest says when it has everything.
+    // The guest sends one byte when it has received everything.
     reading.read_exact(&mut [0])?;
     Ok(vec![begun.elapsed()])
 }

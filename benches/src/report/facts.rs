@@ -1,4 +1,4 @@
-//! What kind of host it was: enough to understand the figures, nothing that names the machine.
+//! Facts about the host: enough to understand the figures, without identifying it.
 
 use std::process::Command;
 
@@ -18,7 +18,7 @@ pub(crate) struct Facts {
     pub(crate) qemu: String,
     pub(crate) accelerator: String,
     pub(crate) image: String,
-    /// Processes that wanted to run besides ours when the run began, as the load average of a minute.
+    /// The load average of the last minute when the run began.
     pub(crate) load_before: f64,
 }
 
@@ -47,7 +47,7 @@ impl Facts {
         })
     }
 
-    /// The kind of host, for names of files.
+    /// The kind of host, for file names.
     pub(crate) fn kind(&self) -> String {
         format!("{}-{}core", self.accelerator, self.cores)
     }

@@ -1,4 +1,4 @@
-//! What a run found: on the terminal, and as files for the repository.
+//! The report of a run: on the terminal, and as files for the repository.
 
 mod facts;
 mod markdown;
@@ -13,7 +13,7 @@ pub(crate) use write::write;
 use crate::figures::Figures;
 use crate::goals::{self, Goal};
 
-/// Everything about one run that is worth keeping.
+/// The facts and figures of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) facts: Facts,

@@ -30,7 +30,7 @@ pub(crate) fn render(report: &Report) -> String {
     text
 }
 
-/// Left-aligned columns. Text is as wide as it has characters, which holds for what is written here.
+/// Left-aligned columns. The width of a text is its number of characters, which is right for all texts here.
 fn columns(heads: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());

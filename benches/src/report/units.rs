@@ -1,11 +1,11 @@
-//! Numbers as people read them.
+//! Formatting of numbers with units.
 
 use std::time::Duration;
 
 use crate::figures::Measured;
 use crate::goals::{Goal, Unit};
 
-/// Three significant digits at most.
+/// Formats a duration with at most three significant digits.
 pub(super) fn duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {
@@ -31,7 +31,7 @@ pub(super) fn ratio(value: Option<f64>) -> String {
     }
 }
 
-/// The main number of a figure, and what else is known about it.
+/// The main number of a figure, and its details.
 pub(super) fn figure(measured: Option<&Measured>) -> (String, String) {
     match measured {
         None => ("–".to_owned(), "not run".to_owned()),
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_the_unit_that_suits_them() {
+    fn times_are_shown_in_fitting_units() {
         let shown =
             [12_345_000, 1_234_000, 123_400, 9_870, 321].map(|us| duration(Duration::from_micros(us)));
         assert_eq!(shown, ["12.3 s", "1.23 s", "123 ms", "9.9 ms", "321 µs"]);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_has_a_rate() {
+    fn transfer_shows_its_rate() {
         let shown = figure(Some(&Measured::transfer(100 << 20, Duration::from_secs(2))));
         assert_eq!(shown, ("2.00 s".to_owned(), "52.4 MB/s".to_owned()));
     }

@@ -10,7 +10,7 @@ use super::{Report, markdown};
 use crate::figures::{Key, Measured};
 use crate::goals;
 
-/// Of the JSON form; raised when a reader would have to change.
+/// The version of the JSON format. It is increased if readers would have to change.
 const SCHEMA: u32 = 1;
 
 /// Writes both files and returns the path of the document.
@@ -72,7 +72,7 @@ mod tests {
     use crate::report::Facts;
 
     #[test]
-    fn both_files_are_written_and_name_the_kind_of_host() {
+    fn report_file_names_contain_the_host_kind() {
         let facts = Facts {
             date: "2026-01-02".to_owned(),
             cpu: "a processor".to_owned(),

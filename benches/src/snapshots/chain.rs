@@ -1,5 +1,5 @@
-//! Many disk snapshots in a row: the last should cost what the first did, reading should not notice them, and
-//! deleting them should give everything back.
+//! Many disk snapshots in a row: the last should cost as much as the first, reading should not become slower, and
+//! deleting them should free all their space.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -13,15 +13,15 @@ use crate::figures::{Figures, Key, Measured};
 use crate::samples::timed;
 use crate::setup::Setup;
 
-/// Written before the first snapshot, so it lies below all of them.
+/// A file written before the first snapshot, so it is in a layer below all of them.
 const LARGE: &str = "/root/large";
 
-/// As many of the first and the last are compared.
+/// The number of first and last snapshots that are compared.
 const SOME: usize = 5;
 
 const READS: usize = 5;
 
-/// The unit in which the kernel counts what a file takes on disk.
+/// The unit of `st_blocks`.
 const BLOCK: u64 = 512;
 
 pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
@@ -30,7 +30,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let workspace = client.workspace();
     workspace.sh(&format!("dd if=/dev/urandom of={LARGE} bs=1M count=64 status=none"));
     change(&workspace);
-    // The first of a machine finds nothing warm, and is not counted.
+    // Warm-up: the first snapshot of a VM is not counted.
     workspace.snapshot("warm-up");
     workspace.delete_snapshot("warm-up");
 
@@ -58,12 +58,12 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Writes a little, in place, so that what is live stays as large as it is.
+/// Overwrites a small file in place, so that the amount of live data stays the same.
 fn change(workspace: &TestWorkspace<'_>) {
     workspace.sh("dd if=/dev/urandom of=/root/changing bs=256K count=1 conv=notrunc,fsync status=none");
 }
 
-/// The large file, from the disk and not from the guest's memory.
+/// Times reads of the large file from the disk, not from the guest's cache.
 fn reads(workspace: &TestWorkspace<'_>) -> Measured {
     let read = || {
         workspace.sh("sync; echo 3 > /proc/sys/vm/drop_caches");
@@ -72,12 +72,12 @@ fn reads(workspace: &TestWorkspace<'_>) -> Measured {
     Measured::times((0..READS).map(|_| read()).collect::<Vec<_>>())
 }
 
-/// What the files of a workspace take on the host's disk.
+/// The space that a workspace's own files use on the host's disk.
 fn on_disk(host: &TestHost, workspace: &TestWorkspace<'_>) -> Result<u64> {
     workspace.sh("sync");
     let mut files = BTreeMap::new();
     find(&host.data().join("workspaces").join(&workspace.id), &mut files)?;
-    // One that has names elsewhere is the image's and not the workspace's.
+    // A file with links elsewhere belongs to the image and not to the workspace.
     let own = files.values().filter(|file| file.names_here == file.names);
     Ok(own.map(|file| file.blocks * BLOCK).sum())
 }
@@ -88,7 +88,7 @@ struct File {
     names_here: u64,
 }
 
-/// All files below, by inode: one with two names takes its place once.
+/// Finds all files below a directory, by inode: a file with two names counts once.
 fn find(dir: &Path, files: &mut BTreeMap<(u64, u64), File>) -> Result<()> {
     for entry in std::fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
         let entry = entry.context("reading a directory")?;
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_with_two_names_is_one_file() {
+    fn hard_linked_file_is_counted_once() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("below")).unwrap();
         std::fs::write(dir.path().join("below/one"), vec![1; 100_000]).unwrap();

@@ -1,4 +1,4 @@
-//! `workspace_fork` of a snapshot with memory to the first answer of `exec`: one by one, and ten at once.
+//! Time of `workspace_fork` from a memory snapshot to the first answer of `exec`: one by one, and ten at once.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::setup::Setup;
 const SNAPSHOT: &str = "memory";
 const PREFIX: &str = "many";
 
-/// At once, as promised.
+/// The number of forks at once in the promise.
 const MANY: usize = 10;
 
-/// How many single forks go before each batch: what they are compared with must be of the same minute.
+/// The number of single forks before each batch: both must be measured at about the same time.
 const SINGLE: usize = 3;
 
 pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
@@ -26,7 +26,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let source = client.workspace();
     mark::leave(&source);
     source.snapshot_with_memory(SNAPSHOT);
-    // One more than counted, for the first time the memory is read.
+    // One more than counted: the first fork reads the memory file.
     let alone = (0..=setup.runs.forks).map(|_| fork(&source)).collect::<Result<Vec<_>>>()?;
     settle();
     let before = pss(&host.machines())?;
@@ -66,8 +66,8 @@ fn fork(source: &TestWorkspace<'_>) -> Result<Duration> {
     Ok(time)
 }
 
-/// At the shell: the source and ten forks are more workspaces than one MCP session may have. Each has answered a command
-/// when the call ends.
+/// Forks through the CLI, because the source and ten forks exceed the limit of one MCP session. Each fork has run a
+/// command when the call ends.
 fn fork_at_shell(host: &TestHost, source: &TestWorkspace<'_>, count: usize) -> Duration {
     let (source, count) = (source.name.as_str(), count.to_string());
     let call = ["fork", source, SNAPSHOT, "--count", &count, "--prefix", PREFIX, "--setup", "true"];

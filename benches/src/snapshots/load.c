@@ -1,14 +1,14 @@
 /*
- * The load inside a machine whose memory is kept while it runs, and the watch on how long it stands still.
+ * The load inside a VM during a memory snapshot, and the measurement of its pause.
  *
  *   load run FILE   goes to the background: writes memory at a steady rate and ticks every millisecond
- *   load ask FILE   prints what there was since it was asked last:
+ *   load ask FILE   prints its observations since the last question:
  *                   the largest gap between ticks, the bytes written so far, the clock,
  *                   and a second of the real-time clock with the moment at which it began
  *
- * All times are microseconds of the machine's own clock. That clock may stop together with the machine, which its
- * ticker then cannot see. The real-time clock goes on, but it can only be read in seconds: so what is noted is when
- * one of them begins, which is as exact as the loop that waits for it is short.
+ * All times are microseconds of the guest's own clock. That clock may stop together with the VM, which its
+ * ticker then cannot see. The real-time clock continues, but it can only be read in seconds. So the moment is noted when
+ * a second begins, which is as precise as the loop that waits for it is short.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -23,7 +23,7 @@
 #define BYTES_PER_SECOND 20000000ull
 #define PAGE 4096u
 
-/* A second that began while the loop stood still is not noted; the next one is waited for. */
+/* A second that began while the loop was paused is not noted; the loop waits for the next one. */
 #define CLOSE_ENOUGH 500
 #define ATTEMPTS 90
 
@@ -119,7 +119,7 @@ static int ask(struct shared *shared)
         int seen = second();
         uint64_t moment = now();
         if (shown != -1 && seen != shown) {
-            /* It began after the look before this one, and before this one was over. */
+            /* It began after the previous check, and before this one was over. */
             if (moment - looked <= CLOSE_ENOUGH) {
                 printf("%lu %lu %lu %x %lu\n", largest, written, time, seen, moment);
                 /* This loop may have made the ticker late. */

@@ -1,4 +1,4 @@
-//! A process that writes memory, and a watch on the machine's clocks; see `load.c`, which runs inside.
+//! Load for memory snapshots: a process in the guest that writes memory and watches the guest's clocks; see `load.c`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,41 +13,42 @@ use crate::program;
 
 const SOURCE: &str = include_str!("load.c");
 
-/// A hundred lines of C.
+/// The time limit for compiling a hundred lines of C.
 const COMPILE_LIMIT: Duration = Duration::from_secs(120);
 
-/// Until the whole buffer has been written to once, with some time to spare.
+/// The time until the whole buffer has been written once, with a margin.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-/// What the process writes in a second. A host that lets it write less than most of it measures something else.
+/// The rate at which the process writes, and the share of it that must be reached. Below that, the measurement is not
+/// valid.
 const BYTES_PER_SECOND: f64 = 20e6;
 const ENOUGH: f64 = 0.8;
 
 const TICK: Duration = Duration::from_millis(1);
 
-/// After this many seconds a clock that shows seconds only begins again.
+/// The real-time clock shows only the seconds of a minute, so it wraps after this many.
 const MINUTE: u64 = 60;
 
-/// The load, running in a machine.
+/// The running load in a VM.
 pub(super) struct Load<'a> {
     workspace: &'a TestWorkspace<'a>,
 }
 
-/// What there was since the question before.
+/// The load's answer: its observations since the previous question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Between two ticks, by the machine's own clock.
+    /// The largest gap between two ticks, by the guest's own clock.
     pub(super) largest_gap: Duration,
     written: u64,
     asked_us: u64,
-    /// A second of the real-time clock, and when it began by the machine's own clock.
+    /// A second of the real-time clock, and its start by the guest's own clock.
     second: u64,
     began_us: u64,
 }
 
 impl<'a> Load<'a> {
     pub(super) fn start(workspace: &'a TestWorkspace<'a>, dir: &Path) -> Result<Self> {
-        // Without libraries of its own, so that it runs on every image. As text, because files are written as text.
+        // Statically linked, so that it runs on every image. In hexadecimal, because the file tool writes text.
         workspace.write("/root/load.hex", &hex(&compiled(dir)?));
         workspace.sh("basenc --decode --base16 /root/load.hex > /root/load && chmod +x /root/load");
         workspace.sh("/root/load run /run/load");
@@ -70,24 +71,24 @@ impl Seen {
         Some(Self { largest_gap: Duration::from_micros(gap), written, asked_us, second, began_us })
     }
 
-    /// What a ticker on a clock that never stops would have seen since `before`: its largest gap by the machine's clock,
-    /// or, if that is longer, the tick in which that clock did not run.
+    /// The pause since `before`, as a ticker on a clock that never stops would see it: the largest gap by the guest's
+    /// clock, or, if that is longer, one tick plus the time in which that clock was stopped.
     pub(super) fn pause_since(&self, before: &Self) -> Duration {
         self.largest_gap.max(TICK + self.lost_since(before))
     }
 
-    /// How far the machine's clock fell behind the real-time clock.
+    /// The time by which the guest's clock fell behind the real-time clock.
     pub(super) fn lost_since(&self, before: &Self) -> Duration {
         let own = self.began_us.saturating_sub(before.began_us);
         let mut real = (MINUTE + self.second - before.second) % MINUTE * 1_000_000;
-        // The clocks differ by what was lost; whole minutes cannot be seen.
+        // The clocks differ by the lost time; whole minutes are not visible.
         while real + 500_000 < own {
             real += MINUTE * 1_000_000;
         }
         Duration::from_micros(real.saturating_sub(own))
     }
 
-    /// Fails when the process did not get to write what it should have.
+    /// Fails if the process could not write at the required rate.
     pub(super) fn ensure_busy_since(&self, before: &Self) -> Result<()> {
         let seconds = self.asked_us.saturating_sub(before.asked_us) as f64 / 1e6;
         let rate = self.written.saturating_sub(before.written) as f64 / seconds.max(1e-6);
@@ -96,7 +97,7 @@ impl Seen {
     }
 }
 
-/// The compiler is the one that links Rust programs.
+/// Compiles the load with the C compiler that also links Rust programs.
 fn compiled(dir: &Path) -> Result<Vec<u8>> {
     let (source, binary) = (dir.join("load.c"), dir.join("load"));
     std::fs::write(&source, SOURCE).context("writing the load's source")?;
@@ -123,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stood_still_lost_time() {
+    fn stopped_clock_counts_as_lost_time() {
         let lost = at(34, 16_600_379).lost_since(&at(30, 12_613_000));
         assert_eq!(lost, Duration::from_micros(12_621));
     }
 
     #[test]
-    fn the_pause_is_the_longer_of_what_the_two_clocks_saw() {
+    fn pause_is_the_larger_of_both_clocks() {
         let before = at(30, 12_000_000);
         assert_eq!(at(31, 12_990_000).pause_since(&before), Duration::from_millis(11));
         assert_eq!(at(31, 13_000_000).pause_since(&before), Duration::from_millis(2));

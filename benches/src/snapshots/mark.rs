@@ -1,9 +1,9 @@
-//! Proof that a machine's memory came back: a file that is nowhere else.
+//! A mark in a guest's memory, which proves that the memory was restored: a file in a file system in memory.
 
 use agentiso_testkit::TestWorkspace;
 use anyhow::Result;
 
-/// On a file system in memory, which is checked.
+/// The path of the mark. It is checked that this is a file system in memory.
 const MARK: &str = "/run/mark";
 
 pub(crate) fn leave(workspace: &TestWorkspace<'_>) {

@@ -1,4 +1,4 @@
-//! Snapshots with memory of a machine in which a process writes to it all the time, and how long it stands still.
+//! Memory snapshots of a VM with a process that constantly writes memory: their duration, and the pause of the VM.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     Ok(figures)
 }
 
-/// What the answer says about it.
+/// The pause that the answer reports.
 fn pause(answer: &ToolResult) -> Option<Duration> {
     Duration::try_from_secs_f64(answer.structured["pause_ms"].as_f64()? / 1e3).ok()
 }

@@ -1,4 +1,4 @@
-//! States to come back to, and machines that begin with them.
+//! Measurements of snapshots, restores and forks.
 
 pub(crate) mod chain;
 pub(crate) mod forks;

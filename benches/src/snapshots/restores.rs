@@ -1,4 +1,4 @@
-//! `snapshot` with `restore` to the first answer of `exec`, with memory and of the disk alone, in turns.
+//! Time of a restore to the first answer of `exec`, with memory and of the disk alone, in turns.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     workspace.snapshot("disk");
     workspace.snapshot_with_memory("memory");
     let (mut with_memory, mut disk_alone) = (Vec::new(), Vec::new());
-    // One more than counted, for the first time the files are read.
+    // One more than counted: the first run reads the files.
     for _ in 0..=setup.runs.restores {
         with_memory.push(restore(&workspace, "memory"));
         mark::expect(&workspace, true)?;

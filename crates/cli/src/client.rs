@@ -1,4 +1,5 @@
-//! The daemon as commands see it: found or started, spoken to, its answers as failures with hints.
+//! The commands' client of the daemon. It finds or starts the daemon, makes calls, and turns errors into failures with
+//! hints.
 
 use agentiso_core::names::{SnapshotName, WorkspaceRef};
 use agentiso_core::network::PolicyChange;
@@ -25,9 +26,9 @@ use crate::progress::Display;
 pub(crate) struct Client(ControlClient);
 
 impl Client {
-    /// Connects; starts a daemon first if none runs.
+    /// Connects to the daemon, and starts it first if none runs.
     pub(crate) async fn open(context: &Context) -> Result<Self, Failure> {
-        let connected = greet(context, &Hello::control()).await?;
+        let connected = connect_daemon(context, &Hello::control()).await?;
         Ok(Self(ControlClient::new(connected)))
     }
 
@@ -36,11 +37,11 @@ impl Client {
         match connect(&context.config.paths, &Hello::control()).await {
             Ok(connected) => Ok(Some(Self(ControlClient::new(connected)))),
             Err(ConnectError::NotRunning { .. }) => Ok(None),
-            Err(error) => Err(unreachable(context, error)),
+            Err(error) => Err(connect_failure(context, error)),
         }
     }
 
-    /// The inner client, for what only one command asks.
+    /// The inner client, for calls that only one command makes.
     pub(crate) fn control(&mut self) -> &mut ControlClient {
         &mut self.0
     }
@@ -50,24 +51,24 @@ impl Client {
     }
 
     pub(crate) async fn workspaces(&mut self) -> Result<Vec<Workspace>, Failure> {
-        self.0.ps().await.map_err(refused)
+        self.0.ps().await.map_err(control_failure)
     }
 
     pub(crate) async fn quarantine(&mut self) -> Result<Vec<QuarantineItem>, Failure> {
-        self.0.quarantine().await.map_err(refused)
+        self.0.quarantine().await.map_err(control_failure)
     }
 
     pub(crate) async fn recover(&mut self, wanted: &str) -> Result<Recovered, Failure> {
-        self.0.recover(wanted).await.map_err(refused)
+        self.0.recover(wanted).await.map_err(control_failure)
     }
 
-    /// Gives back the id of what was deleted.
+    /// Returns the id of the deleted item.
     pub(crate) async fn discard(&mut self, wanted: &str) -> Result<String, Failure> {
-        self.0.discard(wanted).await.map_err(refused)
+        self.0.discard(wanted).await.map_err(control_failure)
     }
 
-    /// What the person wrote, made unambiguous: a name, an id, or the beginning of an id. What fits nothing is
-    /// passed on, because the daemon's answer to it is the better one.
+    /// Resolves a name, an id, or the beginning of an id. A text that matches nothing is returned as it is, because the
+    /// daemon's error for it is more helpful.
     pub(crate) async fn resolve(&mut self, wanted: &str) -> Result<String, Failure> {
         match WorkspaceRef::parse(wanted) {
             WorkspaceRef::Id(_) => Ok(wanted.to_owned()),
@@ -80,59 +81,60 @@ impl Client {
         params: CreateParams,
         display: &Display,
     ) -> Result<CreateResult, Failure> {
-        self.0.create(params, |event| show(display, &event)).await.map_err(refused)
+        self.0.create(params, |event| show(display, &event)).await.map_err(control_failure)
     }
 
-    /// Starts a command that goes on by itself; its number.
+    /// Starts a job. Returns its number.
     pub(crate) async fn start_job(&mut self, mut params: ExecParams) -> Result<u64, Failure> {
         params.workspace = self.resolve(&params.workspace).await?;
-        Ok(self.0.start_job(params).await.map_err(refused)?.job_id)
+        Ok(self.0.start_job(params).await.map_err(control_failure)?.job_id)
     }
 
     pub(crate) async fn jobs(&mut self, wanted: &str) -> Result<Vec<Job>, Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.jobs(&wanted).await.map_err(refused)
+        self.0.jobs(&wanted).await.map_err(control_failure)
     }
 
-    /// Of a workspace that was resolved already: it is asked for again and again.
+    /// The output of a job. Its workspace must be resolved already, because the output is polled.
     pub(crate) async fn job_output(&mut self, params: JobParams) -> Result<JobOutput, Failure> {
-        self.0.poll_job(params).await.map_err(refused)
+        self.0.poll_job(params).await.map_err(control_failure)
     }
 
-    /// Whether it still runs.
+    /// Sends a signal to a job. Returns whether it still runs.
     pub(crate) async fn kill_job(&mut self, wanted: &str, job: u64, signal: i32) -> Result<bool, Failure> {
         let wanted = self.resolve(wanted).await?;
-        Ok(self.0.kill_job(&wanted, job, signal).await.map_err(refused)?.running)
+        Ok(self.0.kill_job(&wanted, job, signal).await.map_err(control_failure)?.running)
     }
 
-    /// Runs a command; its output goes to `on_event`.
+    /// Runs a command and passes its output to `on_event`.
     pub(crate) async fn exec(
         &mut self,
         mut params: ExecParams,
         on_event: impl FnMut(Event),
     ) -> Result<ExecResult, Failure> {
         params.workspace = self.resolve(&params.workspace).await?;
-        self.0.exec(params, on_event).await.map_err(refused)
+        self.0.exec(params, on_event).await.map_err(control_failure)
     }
 
     pub(crate) async fn start(&mut self, wanted: &str, display: &Display) -> Result<Workspace, Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.start(&wanted, |event| show(display, &event)).await.map_err(refused)
+        self.0.start(&wanted, |event| show(display, &event)).await.map_err(control_failure)
     }
 
     pub(crate) async fn stop(&mut self, wanted: &str) -> Result<Workspace, Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.stop(&wanted).await.map_err(refused)
+        self.0.stop(&wanted).await.map_err(control_failure)
     }
 
-    /// All workspaces with the sizes of their disks and snapshots. What is destroyed meanwhile is left out.
+    /// All workspaces with the sizes of their disks and snapshots. Workspaces that are destroyed meanwhile are left
+    /// out.
     pub(crate) async fn measured_workspaces(&mut self) -> Result<Vec<Workspace>, Failure> {
         let mut measured = Vec::new();
         for workspace in self.workspaces().await? {
             match self.0.info(&workspace.id.to_string()).await {
                 Ok(workspace) => measured.push(workspace),
                 Err(ControlError::Daemon(answer)) if answer.code == "workspace_not_found" => {}
-                Err(error) => return Err(refused(error)),
+                Err(error) => return Err(control_failure(error)),
             }
         }
         Ok(measured)
@@ -148,12 +150,12 @@ impl Client {
         let wanted = self.resolve(wanted).await?;
         let made =
             self.0.snapshot(&wanted, name.as_str(), include_memory, |event| show(display, &event)).await;
-        made.map_err(refused)
+        made.map_err(control_failure)
     }
 
     pub(crate) async fn snapshots(&mut self, wanted: &str) -> Result<Vec<Snapshot>, Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.snapshots(&wanted).await.map_err(refused)
+        self.0.snapshots(&wanted).await.map_err(control_failure)
     }
 
     pub(crate) async fn restore(
@@ -163,7 +165,7 @@ impl Client {
         display: &Display,
     ) -> Result<RestoreResult, Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.restore(&wanted, name.as_str(), |event| show(display, &event)).await.map_err(refused)
+        self.0.restore(&wanted, name.as_str(), |event| show(display, &event)).await.map_err(control_failure)
     }
 
     pub(crate) async fn delete_snapshot(
@@ -172,7 +174,7 @@ impl Client {
         name: &SnapshotName,
     ) -> Result<Snapshot, Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.delete_snapshot(&wanted, name.as_str()).await.map_err(refused)
+        self.0.delete_snapshot(&wanted, name.as_str()).await.map_err(control_failure)
     }
 
     pub(crate) async fn diff_snapshot(
@@ -182,13 +184,16 @@ impl Client {
         display: &Display,
     ) -> Result<SnapshotDiff, Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.diff_snapshot(&wanted, name.as_str(), |event| show(display, &event)).await.map_err(refused)
+        self.0
+            .diff_snapshot(&wanted, name.as_str(), |event| show(display, &event))
+            .await
+            .map_err(control_failure)
     }
 
-    /// Changes what a workspace may reach; an empty change shows it.
+    /// Changes the policy of a workspace. An empty change only returns it.
     pub(crate) async fn policy(&mut self, wanted: &str, change: PolicyChange) -> Result<Workspace, Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.policy(&wanted, change).await.map_err(refused)
+        self.0.policy(&wanted, change).await.map_err(control_failure)
     }
 
     pub(crate) async fn forward(
@@ -198,22 +203,22 @@ impl Client {
         host_port: Option<u16>,
     ) -> Result<PortForward, Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.forward(&wanted, guest_port, host_port).await.map_err(refused)
+        self.0.forward(&wanted, guest_port, host_port).await.map_err(control_failure)
     }
 
     pub(crate) async fn grant_bridge(&mut self, wanted: &str) -> Result<BridgeResult, Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.grant_bridge(&wanted).await.map_err(refused)
+        self.0.grant_bridge(&wanted).await.map_err(control_failure)
     }
 
     pub(crate) async fn revoke_bridge(&mut self, wanted: &str) -> Result<(), Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.revoke_bridge(&wanted).await.map_err(refused)
+        self.0.revoke_bridge(&wanted).await.map_err(control_failure)
     }
 
     pub(crate) async fn end_forward(&mut self, wanted: &str, guest_port: u16) -> Result<Workspace, Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.end_forward(&wanted, guest_port).await.map_err(refused)
+        self.0.end_forward(&wanted, guest_port).await.map_err(control_failure)
     }
 
     pub(crate) async fn net_log(
@@ -224,7 +229,7 @@ impl Client {
         on_event: impl FnMut(Event),
     ) -> Result<(), Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.net_log(&wanted, lines, follow, on_event).await.map_err(refused)
+        self.0.net_log(&wanted, lines, follow, on_event).await.map_err(control_failure)
     }
 
     pub(crate) async fn fork(
@@ -233,7 +238,7 @@ impl Client {
         display: &Display,
     ) -> Result<ForkResult, Failure> {
         params.workspace = self.resolve(&params.workspace).await?;
-        self.0.fork(params, |event| show(display, &event)).await.map_err(refused)
+        self.0.fork(params, |event| show(display, &event)).await.map_err(control_failure)
     }
 
     pub(crate) async fn fork_many(
@@ -242,7 +247,7 @@ impl Client {
         display: &Display,
     ) -> Result<ForkManyResult, Failure> {
         params.workspace = self.resolve(&params.workspace).await?;
-        self.0.fork_many(params, |event| show(display, &event)).await.map_err(refused)
+        self.0.fork_many(params, |event| show(display, &event)).await.map_err(control_failure)
     }
 
     pub(crate) async fn export_snapshot(
@@ -251,7 +256,7 @@ impl Client {
         display: &Display,
     ) -> Result<ExportResult, Failure> {
         params.workspace = self.resolve(&params.workspace).await?;
-        self.0.export_snapshot(params, |event| show(display, &event)).await.map_err(refused)
+        self.0.export_snapshot(params, |event| show(display, &event)).await.map_err(control_failure)
     }
 
     pub(crate) async fn import_snapshot(
@@ -259,30 +264,30 @@ impl Client {
         params: ImportParams,
         display: &Display,
     ) -> Result<ImportResult, Failure> {
-        self.0.import_snapshot(params, |event| show(display, &event)).await.map_err(refused)
+        self.0.import_snapshot(params, |event| show(display, &event)).await.map_err(control_failure)
     }
 
     pub(crate) async fn destroy(&mut self, wanted: &str) -> Result<Workspace, Failure> {
         let wanted = self.resolve(wanted).await?;
-        self.0.rm(&wanted).await.map_err(refused)
+        self.0.rm(&wanted).await.map_err(control_failure)
     }
 }
 
-/// A connection that speaks MCP from here on.
+/// A connection to the daemon for an MCP session.
 pub(crate) async fn connect_mcp(
     context: &Context,
     options: McpOptions,
 ) -> Result<tokio::net::UnixStream, Failure> {
-    Ok(greet(context, &Hello::mcp(options)).await?.stream)
+    Ok(connect_daemon(context, &Hello::mcp(options)).await?.stream)
 }
 
-async fn greet(context: &Context, hello: &Hello) -> Result<Connected, Failure> {
+async fn connect_daemon(context: &Context, hello: &Hello) -> Result<Connected, Failure> {
     connect_or_start(&context.config.paths, &context.daemon_command()?, hello)
         .await
-        .map_err(|error| unreachable(context, error))
+        .map_err(|error| connect_failure(context, error))
 }
 
-fn unreachable(context: &Context, error: ConnectError) -> Failure {
+fn connect_failure(context: &Context, error: ConnectError) -> Failure {
     let hint = match &error {
         ConnectError::StartFailed { reason } if !reason.contains("log is") => {
             Some(format!("the daemon's log is {}", context.config.paths.daemon_log().display()))
@@ -294,7 +299,7 @@ fn unreachable(context: &Context, error: ConnectError) -> Failure {
             let in_our_directory = theirs.as_ref().is_some_and(|theirs| share_directory(theirs, ours));
             Some(other_daemon::hint(in_our_directory).to_owned())
         }
-        ConnectError::Prepare { .. } => Some("`agentiso check` says which directories are used".to_owned()),
+        ConnectError::Prepare { .. } => Some("`agentiso check` shows which directories are used".to_owned()),
         ConnectError::StartFailed { .. }
         | ConnectError::StartTimedOut { .. }
         | ConnectError::NotRunning { .. }
@@ -305,13 +310,13 @@ fn unreachable(context: &Context, error: ConnectError) -> Failure {
     Failure::from(error).maybe_hint(hint)
 }
 
-pub(crate) fn refused(error: ControlError) -> Failure {
+pub(crate) fn control_failure(error: ControlError) -> Failure {
     match error {
         ControlError::Daemon(answer) => Failure::new(answer.message).maybe_hint(answer.hint),
         ControlError::Closed | ControlError::Broken(_) => Failure::from(error)
-            .hint("run the command again: it starts a daemon if none runs, and workspaces are found again"),
+            .hint("run the command again: it starts the daemon if needed, and workspaces are kept"),
         ControlError::Malformed(_) => Failure::from(error)
-            .hint("the daemon may be another version; `agentiso daemon stop` ends it, and the next command starts this one"),
+            .hint("the daemon may be of another version; stop it with `agentiso daemon stop`, and the next command starts this version"),
         ControlError::ShutdownTimedOut => Failure::from(error),
     }
 }
@@ -336,8 +341,10 @@ pub(crate) fn resolve_in(workspaces: &[Workspace], wanted: &str) -> Result<Strin
     let mut matching = ids.filter(|id| !prefix.is_empty() && id.starts_with(&prefix));
     match (matching.next(), matching.count()) {
         (Some(id), 0) => Ok(id),
-        (Some(_), others) => Err(Failure::new(format!("{wanted:?} is the beginning of {} ids", others + 1))
-            .hint("give more digits")),
+        (Some(_), others) => {
+            Err(Failure::new(format!("{wanted:?} matches the beginning of {} ids", others + 1))
+                .hint("give more digits"))
+        }
         (None, _) => Ok(wanted.to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! What every command starts from: the configuration, and how to start a daemon that has the same.
+//! The context of every command: the configuration, and the command that starts a daemon with the same configuration.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::failure::{Failure, USAGE};
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ConfigArgument {
-    /// The configuration file; without one the defaults hold
+    /// Configuration file [default: built-in values]
     #[arg(long, short, global = true, value_name = "FILE", env = "AGENTISO_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct ConfigArgument {
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) config: Config,
-    /// Absolute, because the daemon that is told of it works in another directory.
+    /// Absolute, because the daemon that gets it has another working directory.
     config_path: Option<PathBuf>,
 }
 
@@ -54,7 +54,7 @@ impl Context {
         PackageSource { mirror: image.mirror.clone(), suite: image.suite.clone(), keyring: None }
     }
 
-    /// The configured kernel, with the modules beside it, or the packages'.
+    /// The configured kernel with the modules beside it, or the kernel of the Debian packages.
     pub(crate) fn kernel_source(&self) -> KernelSource {
         match &self.config.vm.kernel_path {
             None => KernelSource::Packages(self.package_source()),
@@ -68,7 +68,7 @@ impl Context {
     /// The command that runs a daemon with this configuration.
     pub(crate) fn daemon_command(&self) -> Result<DaemonCommand, Failure> {
         let program = std::env::current_exe()
-            .map_err(|error| Failure::new(format!("this program's own path cannot be found: {error}")))?;
+            .map_err(|error| Failure::new(format!("cannot find the path of this program: {error}")))?;
         let mut args = vec![OsString::from("daemon")];
         if let Some(path) = &self.config_path {
             args.push("--config".into());
@@ -80,7 +80,7 @@ impl Context {
 
 fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
-        Failure::new(format!("the configuration {} cannot be read: {error}", path.display())).code(USAGE)
+        Failure::new(format!("cannot read the configuration {}: {error}", path.display())).code(USAGE)
     })
 }
 
@@ -88,7 +88,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
-/// Variables that are set but empty count as unset, as the base directory specification says.
+/// The user's directories. Empty variables count as unset, as the XDG base directory specification says.
 fn user_dirs() -> Result<UserDirs, Failure> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let uid = rustix::process::getuid().as_raw();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_key_is_named_together_with_its_file() {
+    fn configuration_error_names_file_and_key() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agentiso.toml");
         std::fs::write(&path, "[resources]\nmax_vcpus = 0\n").unwrap();
@@ -125,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_named() {
+    fn missing_configuration_file_is_named() {
         let sentence = load(Path::new("/nonexistent/agentiso.toml")).unwrap_err().to_string();
         assert!(sentence.contains("/nonexistent/agentiso.toml"), "{sentence}");
     }
 
     #[test]
-    fn the_daemon_is_told_the_absolute_path_of_the_configuration() {
+    fn daemon_command_gets_absolute_configuration_path() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.toml");
         std::fs::write(&path, "").unwrap();

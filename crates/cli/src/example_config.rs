@@ -1,34 +1,34 @@
-//! The example configuration that `init` puts beside the state: every setting that people change, commented out.
+//! The example configuration that `init` writes beside the state file, with the usual settings commented out.
 
 use crate::context::Context;
 use crate::failure::Failure;
 
 const NAME: &str = "config.example.toml";
 
-/// Written anew each time: it is an example of this version, not a place for settings.
+/// Writes the example. It is replaced each time, because it is an example of this version and not a place for settings.
 pub(crate) fn write(context: &Context) -> Result<(), Failure> {
     let path = context.config.paths.data.join(NAME);
     std::fs::write(&path, TEXT)
-        .map_err(|error| Failure::new(format!("{} cannot be written: {error}", path.display())))
+        .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
 }
 
-const TEXT: &str = r##"# An example for agentiso. Copy it, uncomment what you change, and use it with --config FILE or AGENTISO_CONFIG.
+const TEXT: &str = r##"# Example configuration. Copy it, uncomment what you change, and use it with --config FILE or AGENTISO_CONFIG.
 # docs/configuration.md lists every key.
 
 [server]
-# state_file = "/srv/agentiso/state.json"   # everything else is kept beside it
-# tools = "full"                            # full, core, or names separated by commas
+# state_file = "/srv/agentiso/state.json"   # all other files are kept next to it
+# tools = "full"                            # full, core, or a comma-separated list
 
 [storage]
-# base_image = "debian-dev"                 # the image of workspaces that ask for none
-# cache_dir = "/srv/agentiso/cache"         # images, kernels and templates, apart from the state
+# base_image = "debian-dev"                 # the default image
+# cache_dir = "/srv/agentiso/cache"         # images, kernels and templates
 
 [image]
-# suite = "bookworm"                        # the Debian release to build images from
+# suite = "bookworm"                        # Debian release to build images from
 
 [vm]
 # accelerator = "auto"                      # auto, kvm or tcg
-# jail = "required"                         # start no machine that has no jail
+# jail = "required"                         # never start a VM without a jail
 # boot_timeout_secs = 110
 # init_mode = "fast"                        # fast: the agent is init; system: the image's own init runs
 
@@ -39,8 +39,8 @@ const TEXT: &str = r##"# An example for agentiso. Copy it, uncomment what you ch
 # max_workspaces = 50
 
 [vault]
-# enabled = true                            # notes on this host for agents
-# path = "/srv/agentiso/notes"              # a directory that exists
+# enabled = true                            # shared notes for agents
+# path = "/srv/agentiso/notes"              # must exist
 "##;
 
 #[cfg(test)]
@@ -48,9 +48,9 @@ mod tests {
     use super::*;
     use agentiso_core::config::{Config, UserDirs};
 
-    /// With every setting uncommented.
+    /// Every setting is uncommented.
     #[test]
-    fn the_example_is_a_valid_configuration() {
+    fn example_configuration_is_valid() {
         let text: String = TEXT
             .lines()
             .map(|line| match line.strip_prefix("# ") {

@@ -1,4 +1,4 @@
-//! How a command fails: one sentence, a hint where there is one, an exit code.
+//! The failure of a command: one sentence, an optional hint, an exit code.
 
 use std::error::Error;
 use std::fmt;
@@ -10,11 +10,11 @@ use crate::output;
 pub(crate) const FAILED: u8 = 1;
 /// The command line or the configuration is wrong. Clap uses the same number.
 pub(crate) const USAGE: u8 = 2;
-/// `exec`: the guest's command ran into its deadline, as `timeout` says it.
+/// `exec`: the command timed out. The program `timeout` uses the same number.
 pub(crate) const TIMED_OUT: u8 = 124;
-/// `exec`: agentiso could not run the command, as containers say it; the command's own codes stay its own.
+/// `exec`: agentiso could not run the command. Container runtimes use the same number.
 pub(crate) const NOT_RUN: u8 = 125;
-/// Interrupted with ctrl-C, as shells say it.
+/// Interrupted with ctrl-C. Shells use the same number.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Failure {
         self.code
     }
 
-    /// Prints the failure and gives the program's exit code.
+    /// Prints the failure and returns the program's exit code.
     pub(crate) fn report(&self) -> ExitCode {
         let (red, plain) = if output::stderr_has_colour() { ("\x1b[31m", "\x1b[0m") } else { ("", "") };
         eprintln!("{red}agentiso:{plain} {}", self.sentence);
@@ -69,7 +69,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Every typed error becomes one sentence: itself and its causes, without repeating what a cause says again.
+/// Every error becomes one sentence: its own text and those of its causes, without repetitions.
 impl<E: Error> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::new(chain(&error))
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_part_of_the_sentence() {
+    fn failure_sentence_includes_causes() {
         let failure = Failure::from(Outer(io::Error::other("disk on fire")));
         assert_eq!(failure.to_string(), "the file cannot be read: disk on fire");
     }

@@ -1,8 +1,7 @@
-//! The program `agentiso`: arguments in, one command, an exit code out.
+//! The program `agentiso`: parses the arguments, runs one command and returns its exit code.
 //!
-//! Commands live in [`commands`], one file each. What they share is small: where the configuration comes from
-//! ([`context`]), how failures are told ([`failure`]), and how results and progress are shown ([`output`],
-//! [`progress`]).
+//! Commands are in [`commands`], one file each. They share little: the configuration ([`context`]), failures
+//! ([`failure`]), and the printing of results and progress ([`output`], [`progress`]).
 #![expect(clippy::print_stderr, reason = "a program whose output is its purpose")]
 
 mod client;
@@ -10,7 +9,6 @@ mod commands;
 mod context;
 mod example_config;
 mod failure;
-mod machinery;
 mod other_daemon;
 mod output;
 mod pipe;
@@ -19,6 +17,7 @@ mod progress;
 mod quarantine;
 mod runtime;
 mod shellwords;
+mod vm_setup;
 
 #[cfg(test)]
 mod docs;

@@ -1,4 +1,4 @@
-//! What commands print: tables for people, JSON for scripts, sizes and ages in words.
+//! Prints the output of commands: tables for people, JSON for scripts, sizes and ages in words.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Whether colour may be used on standard error: a terminal, and nobody asked for none (no-color convention).
+/// Whether colour may be used on standard error: it is a terminal, and neither NO_COLOR nor TERM=dumb is set.
 pub(crate) fn stderr_has_colour() -> bool {
     io::stderr().is_terminal() && colour_allowed()
 }
@@ -20,7 +20,7 @@ fn colour_allowed() -> bool {
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// A table with a heading and no lines, so that `awk` and `cut` work on it as well as eyes.
+/// A table with a heading and without lines, so that `awk` and `cut` work on it too.
 pub(crate) fn table<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>) -> String {
     let heading = heading.map(str::to_owned);
     let all: Vec<_> = std::iter::once(heading).chain(rows).collect();
@@ -33,7 +33,7 @@ pub(crate) fn table<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>) 
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Prints a line to standard output. A reader that went away (`| head`) is no failure of ours.
+/// Prints a line to standard output. If the reader is gone (`| head`), the program ends successfully.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     bytes(format!("{text}\n").as_bytes())
 }
@@ -66,12 +66,12 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// A guest writes what it likes; escape sequences in it must not reach the reader's terminal.
+/// Removes control characters. Text from a guest is untrusted, and its escape sequences must not reach the terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
-/// The same for what must stay on one line, such as a path: control characters are shown as escapes.
+/// As [`printable`], for text that must stay on one line, such as a path: control characters are shown as escapes.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -80,7 +80,7 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// How long ago something was, roughly.
+/// The rough age of something, in words.
 pub(crate) fn age(then: jiff::Timestamp, now: jiff::Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(then.as_second()).max(0);
     let (count, unit) = match seconds {
@@ -98,19 +98,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_plain_columns_without_trailing_blanks() {
+    fn table_has_no_trailing_blanks() {
         let text = table(["NAME", "STATE"], vec![["a".to_owned(), "running".to_owned()]]);
         assert_eq!(text, "NAME  STATE\na     running");
     }
 
     #[test]
-    fn escape_sequences_of_a_guest_are_taken_out() {
+    fn guest_escape_sequences_are_removed() {
         assert_eq!(printable("a\x1b[31mb\r\n\tc"), "a[31mb\n\tc");
         assert_eq!(one_line("/a\x1b[31m\nä"), "/a\\u{1b}[31m\\nä");
     }
 
     #[test]
-    fn sizes_and_ages_read_well() {
+    fn sizes_and_ages_use_readable_units() {
         assert_eq!(size(512), "512 B");
         assert_eq!(size(3 << 30), "3.0 GiB");
         let now = jiff::Timestamp::from_second(1_000_000).unwrap();

@@ -1,4 +1,5 @@
-//! Bytes both ways between our standard streams and a socket, on plain threads: nothing here looks at them.
+//! Copies bytes in both directions between the standard streams and a socket, on plain threads. The bytes are not
+//! parsed.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -6,23 +7,23 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// A line of JSON-RPC is mostly smaller; file contents go in a few turns.
+/// The size of the buffer. Most lines of JSON-RPC are shorter; file contents take a few reads.
 const BUFFER: usize = 64 * 1024;
 
-/// How long the daemon may take to end its side once the client has ended its own: it cancels what runs and
-/// delivers what is ready. Clients give up on us after 15 s.
+/// The time that the daemon gets to close its side after the client has closed its own. The daemon cancels running
+/// calls and delivers the answers that are ready. Clients give up after 15 s.
 const CLOSING_LIMIT: Duration = Duration::from_secs(5);
 
-/// Why the pipe came to its end.
+/// The reason for which the pipe ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The client closed our standard input, or stopped reading our output.
+    /// The client closed standard input or stopped reading standard output.
     Client,
-    /// The daemon went away while the client was still there.
+    /// The daemon closed the connection while the client was still connected.
     Daemon,
 }
 
-/// Pipes until one side ends. Threads that still block in a read are left to the end of the process.
+/// Copies until one side ends. A thread that still blocks in a read then ends with the process.
 pub(crate) fn run(
     mut input: impl Read + Send + 'static,
     mut output: impl Write + Send + 'static,
@@ -34,10 +35,10 @@ pub(crate) fn run(
     let reporter = report.clone();
     std::thread::spawn(move || {
         let mut to_daemon = to_daemon;
-        // A failed write means that the daemon is gone, which the other direction notices as its end.
+        // A failed write means that the daemon is gone; the other direction notices that too and reports it.
         let read_all = copy(&mut input, &mut to_daemon);
         if read_all.is_ok() {
-            // In this order: the daemon may close its side at once, and the client was first all the same.
+            // Reported before the shutdown: the daemon may close its side at once, but the client ended first.
             let _ = reporter.send(End::Client);
             let _ = to_daemon.shutdown(Shutdown::Write);
         }
@@ -53,7 +54,7 @@ pub(crate) fn run(
     // Both threads hold a sender, so there is always a first report.
     let first = ends.recv().unwrap_or(End::Daemon);
     if first == End::Client {
-        // What is ready is still delivered; the daemon closes its side when it is done.
+        // Answers that are ready are still delivered; then the daemon closes its side.
         let _ = ends.recv_timeout(CLOSING_LIMIT);
     }
     Ok(first)
@@ -74,7 +75,7 @@ fn copy(from: &mut impl Read, to: &mut impl Write) -> Result<(), Failed> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return Err(Failed::Read),
         };
-        // Flushed at once: a reply that waits for the next one never arrives.
+        // Flushed at once, because a client may wait for this reply before it sends more.
         to.write_all(&buffer[..count]).and_then(|()| to.flush()).map_err(|_| Failed::Write)?;
     }
 }
@@ -99,7 +100,7 @@ mod tests {
         }
     }
 
-    /// A daemon that answers everything it got once its reader is done.
+    /// A daemon that sends everything back after it has read to the end.
     fn echo_after_eof(mut socket: UnixStream) -> std::thread::JoinHandle<()> {
         std::thread::spawn(move || {
             let mut all = Vec::new();
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_when_the_client_ends_is_still_delivered() {
+    fn pending_output_is_delivered_after_client_eof() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let daemon = echo_after_eof(theirs);
         let sink = Sink::default();
@@ -120,9 +121,9 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_goes_away_ends_the_pipe() {
+    fn pipe_ends_when_daemon_closes() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        // An input that never ends, as a client that waits.
+        // An input that never ends, like that of a waiting client.
         let (_keep, input) = UnixStream::pair().unwrap();
         drop(theirs);
         assert_eq!(run(input, Sink::default(), ours).unwrap(), End::Daemon);

@@ -1,8 +1,8 @@
-//! Looking at a machine's process without the daemon.
+//! Checks a VM's process without the daemon.
 
 use agentiso_daemon::machines::MachineRecord;
 
-/// Whether the recorded process itself lives: same pid, same start, same boot of the host.
+/// Whether the recorded process is alive: same pid, same start time, same boot of the host.
 pub(crate) fn is_alive(record: &MachineRecord) -> bool {
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     record.boot_id == boot_id.trim()
@@ -10,9 +10,9 @@ pub(crate) fn is_alive(record: &MachineRecord) -> bool {
             .is_ok_and(|stat| start_of_living(&stat) == Some(record.start_time))
 }
 
-/// The start time in a line of /proc/PID/stat, unless the process is only waiting to be reaped.
+/// The start time in a line of /proc/PID/stat; `None` if the process is a zombie.
 fn start_of_living(stat: &[u8]) -> Option<u64> {
-    // The name, in parentheses, may itself hold spaces and parentheses.
+    // The name is in parentheses and may itself hold spaces and parentheses.
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
     let mut fields = fields.split_ascii_whitespace();
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_lives_and_another_with_its_pid_does_not() {
+    fn reused_pid_is_not_alive() {
         assert!(is_alive(&own_record()));
         assert!(!is_alive(&MachineRecord { start_time: 1, ..own_record() }));
         assert!(!is_alive(&MachineRecord { boot_id: "another boot".to_owned(), ..own_record() }));

@@ -1,4 +1,4 @@
-//! Progress of slow work on standard error: a line that moves on a terminal, plain lines elsewhere.
+//! Shows the progress of slow work on standard error: a moving line on a terminal, plain lines elsewhere.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc;
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often a moving line is redrawn, so that one sees that the program lives.
+/// The interval at which a moving line is redrawn, to show that the program is alive.
 const TICK: Duration = Duration::from_millis(120);
 
-/// Work that is done by then needs no lines in a log.
+/// Work that ends within this time prints no lines to a log.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// In a log, the same step is told again this often: signs of life, not a flood.
+/// The interval at which the same step is printed again to a log.
 const REMINDER: Duration = Duration::from_secs(20);
 
-/// One piece of work, from its start to [`Display::done`]. Shared with callbacks, which must not wait for it.
+/// The display of one piece of work, from its start to [`Display::done`]. Callbacks share it and must not block on it.
 #[derive(Debug)]
 pub(crate) struct Display {
     title: String,
@@ -47,12 +47,12 @@ impl Display {
         Self { title: title.to_owned(), start: Instant::now(), kind }
     }
 
-    /// For scripts that asked for JSON.
+    /// A display that shows nothing, for `--json`.
     pub(crate) fn silent() -> Self {
         Self { title: String::new(), start: Instant::now(), kind: Kind::Silent }
     }
 
-    /// Shows the step the work is in, with the part that is done (0 to 1) where it is known.
+    /// Shows the current step, with the completed fraction (0 to 1) if it is known.
     pub(crate) fn update(&self, step: &str, fraction: Option<f32>) {
         let part = fraction.map(|f| format!(" {:.0} %", f.clamp(0.0, 1.0) * 100.0)).unwrap_or_default();
         let text = format!("{step}{part}");
@@ -63,18 +63,18 @@ impl Display {
         }
     }
 
-    /// For builds of images and kernels, which report phases.
+    /// A callback for builds of images and kernels, which report phases.
     pub(crate) fn reporter(&self) -> impl Fn(agentiso_image::Progress) + Send + Sync + '_ {
         |progress| {
             let fraction = progress.percent.map(|percent| f32::from(percent) / 100.0);
-            // A line of a tool that says nothing about how far it is does not take back what was known.
+            // A line of a tool without a percentage does not replace the last known percentage.
             if fraction.is_some() || progress.detail.is_none() {
                 self.update(progress.phase.label(), fraction);
             }
         }
     }
 
-    /// Ends the display with a line that stays, and tells how long the work took.
+    /// Ends the display with a permanent line. Returns the elapsed time.
     pub(crate) fn done(mut self, result: &str) -> Duration {
         let elapsed = self.start.elapsed();
         let time = elapsed.as_secs_f64();
@@ -86,7 +86,7 @@ impl Display {
         elapsed
     }
 
-    /// Ends the display without a trace, before an error or other output takes its place.
+    /// Ends the display and clears it, so that an error or other output can follow.
     pub(crate) fn clear(&mut self) {
         match std::mem::replace(&mut self.kind, Kind::Silent) {
             Kind::Moving(bar) => bar.finish_and_clear(),
@@ -102,7 +102,7 @@ impl Drop for Display {
     }
 }
 
-/// Lines for a log, from a thread of its own: it also speaks when nothing has happened for a while.
+/// Prints lines for a log from a separate thread, which also prints reminders when nothing changes for a while.
 #[derive(Debug)]
 struct Plain {
     steps: mpsc::Sender<String>,
@@ -117,7 +117,7 @@ impl Plain {
     }
 
     fn update(&self, text: String) {
-        // A writer that is gone has nobody to write for.
+        // It fails only if the writer has ended.
         let _ = self.steps.send(text);
     }
 
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_takes_long_says_where_it_is() {
+    fn slow_work_logs_each_step() {
         let (lines, seen) = mpsc::channel();
         let plain = Plain::start("w".to_owned(), move |line| lines.send(line.to_owned()).unwrap());
         plain.update("booting".to_owned());

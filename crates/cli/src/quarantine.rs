@@ -1,4 +1,4 @@
-//! What is in quarantine, as the directories and the processes say it: without a daemon.
+//! Finds the items in quarantine by directories and processes, without the daemon.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -12,18 +12,18 @@ use serde::Serialize;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Quarantined {
-    /// A workspace's id, or `team:NAME.TIME`: what `agentiso recover` takes.
+    /// A workspace's id, or `team:NAME.TIME`, as `agentiso recover` accepts it.
     pub(crate) what: String,
-    /// Not known of a machine that has no directory to be marked.
+    /// Unknown for a VM without a directory, because only directories are marked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since: Option<jiff::Timestamp>,
     pub(crate) reason: String,
-    /// What a workspace was made from, if that can be told.
+    /// The image of a workspace, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) image: Option<ImageName>,
 }
 
-/// How a team is told from a workspace.
+/// The prefix that distinguishes a team from a workspace.
 const TEAM_PREFIX: &str = "team:";
 
 impl Quarantined {
@@ -32,8 +32,8 @@ impl Quarantined {
     }
 }
 
-/// The directories that carry a mark, those of workspaces first, and the machines that run without any. Directories that
-/// cannot be listed have none to show.
+/// The marked directories of workspaces, the VMs without a directory, and the marked directories of teams. Directories
+/// that cannot be listed are left out.
 pub(crate) fn found(paths: &Paths) -> Vec<Quarantined> {
     let survey = ledger::survey(paths).unwrap_or_default();
     let mut found = Vec::new();
@@ -53,13 +53,13 @@ pub(crate) fn found(paths: &Paths) -> Vec<Quarantined> {
     found
 }
 
-/// Machines in our run directory that neither a directory nor the ledger knows.
+/// VMs in our run directory that have no directory and are not in the ledger.
 fn machines(paths: &Paths) -> Vec<Quarantined> {
-    // They belong to another state file, and `agentiso recover` of this one cannot reach them.
+    // These VMs belong to another state file, and `agentiso recover` for this one cannot reach them.
     if others_machines(paths).is_some() {
         return Vec::new();
     }
-    // Whose machines these are cannot be told without the ledger.
+    // Without the ledger it is unknown which VMs belong to workspaces.
     let Ok(ledger) = ledger::read(&paths.state_file) else { return Vec::new() };
     let listed = ledger.into_document().map(|document| document.workspaces).unwrap_or_default();
     let running = strays::find_strays(&paths.run, &HashSet::new()).unwrap_or_default();
@@ -71,20 +71,20 @@ fn machines(paths: &Paths) -> Vec<Quarantined> {
         .map(|machine| Quarantined {
             what: machine.id.to_string(),
             since: None,
-            reason: format!("a machine runs (pid {}) and has no directory here", machine.record.pid),
+            reason: format!("its VM is running (pid {}) but has no directory here", machine.record.pid),
             image: None,
         })
         .collect()
 }
 
-/// Directories of mail whose team is neither in the ledger nor below `teams/`. Nobody uses them.
+/// Unused directories of inboxes: their team is neither in the ledger nor below `teams/`.
 pub(crate) fn orphaned_mail(paths: &Paths) -> Vec<PathBuf> {
     let survey = ledger::survey(paths).unwrap_or_default();
     let document = match ledger::read(&paths.state_file) {
         Ok(Found::Whole(document)) => Some(document),
         Ok(Found::Damaged { document, .. }) => document,
         Ok(Found::Absent) => None,
-        // Whose mail it is cannot be told.
+        // Without the ledger it is unknown which teams exist.
         Err(_) => return Vec::new(),
     };
     let is_listed = |key: &TeamKey| {
@@ -121,13 +121,15 @@ mod tests {
     }
 
     #[test]
-    fn machines_without_a_directory_are_found() {
+    fn vms_without_a_directory_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths_in(dir.path());
         let id = agentiso_core::ids::WorkspaceId::random();
-        // Not a child of ours: what this process started is nobody's stray.
+        // It must not be a child of this process, because our own children are not strays.
+        // The process prints its own pid, so its command line is complete by then. It stops itself instead of running
+        // `sleep`: between fork and exec a child shows the same command line as its parent.
         let waits =
-            "sh -c 'while :; do sleep 1; done' x -name \"$1\" -pidfile \"$2\" >/dev/null 2>&1 & echo $!";
+            "sh -c 'echo $$; exec >/dev/null; kill -STOP $$' x -name \"$1\" -pidfile \"$2\" 2>/dev/null &";
         let mut command = std::process::Command::new("sh");
         command.args(["-c", waits, "x", &format!("agentiso-{id}")]);
         let started = command.arg(paths.workspace_run(&id).join("qemu.pid")).output().unwrap();

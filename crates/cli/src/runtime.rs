@@ -1,4 +1,4 @@
-//! Running async work from a command, until it is done or the person has had enough.
+//! Runs the async work of a command until it is done or interrupted.
 
 use std::future::Future;
 
@@ -6,13 +6,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, INTERRUPTED};
 
-/// Runs `work` on a small runtime. ctrl-C and SIGTERM drop it, and dropping undoes what was half done.
+/// Runs `work` on a small runtime. ctrl-C and SIGTERM drop it, and dropping it undoes incomplete work.
 pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     runtime()?.block_on(async {
-        let mut terminated = signal(SignalKind::terminate()).map_err(no_signals)?;
-        let mut interrupted = signal(SignalKind::interrupt()).map_err(no_signals)?;
+        let mut terminated = signal(SignalKind::terminate()).map_err(signal_failure)?;
+        let mut interrupted = signal(SignalKind::interrupt()).map_err(signal_failure)?;
         tokio::select! {
-            // The signal comes first: a person who gives up must not be outrun by work that is always ready.
+            // Signals come first, so that work that is always ready cannot delay them.
             biased;
             _ = interrupted.recv() => Err(Failure::new("interrupted").code(INTERRUPTED)),
             _ = terminated.recv() => Err(Failure::new("terminated").code(INTERRUPTED)),
@@ -21,16 +21,16 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     })
 }
 
-/// A runtime for commands that deal with signals themselves.
+/// A runtime for commands that handle signals themselves.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
-        // Commands wait more than they compute; the daemon chooses for itself.
+        // Commands wait more than they compute, so two threads are enough. The daemon has its own runtime.
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(format!("the runtime cannot start: {error}")))
+        .map_err(|error| Failure::new(format!("cannot start the async runtime: {error}")))
 }
 
-pub(crate) fn no_signals(error: std::io::Error) -> Failure {
-    Failure::new(format!("signals cannot be waited for: {error}"))
+pub(crate) fn signal_failure(error: std::io::Error) -> Failure {
+    Failure::new(format!("cannot wait for signals: {error}"))
 }

@@ -1,7 +1,7 @@
-//! From an argument vector to a line for `/bin/sh -c`.
+//! Turns arguments into a command line for `/bin/sh -c`.
 
-/// One word is a shell command as it stands, so that pipes and `;` work; several words are a program and its
-/// arguments, and reach it unchanged.
+/// One word is taken as a shell command, so that pipes and `;` work. Several words are a program and its arguments,
+/// which it gets unchanged.
 pub(crate) fn command_line(words: &[String]) -> String {
     match words {
         [line] => line.clone(),
@@ -31,9 +31,9 @@ mod tests {
     }
 
     #[test]
-    fn a_word_with_an_equals_sign_is_not_taken_for_an_assignment() {
+    fn word_with_equals_sign_is_quoted() {
         let words = ["A=1", "env"].map(str::to_owned);
-        // `A=1` as the program's name must not become an assignment, so it is quoted.
+        // `A=1` is the program's name here and must not become an assignment, so it is quoted.
         assert_eq!(command_line(&words), "'A=1' env");
     }
 

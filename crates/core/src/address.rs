@@ -1,7 +1,7 @@
-//! Which address each workspace has: one IPv4 subnet, one address per workspace.
+//! Assigns one IPv4 address of the subnet to each workspace.
 //!
 //! Addresses are handed out in a ring, so that the address of a workspace that was just destroyed is the last
-//! one to be given again.
+//! one to be reused.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -22,7 +22,7 @@ impl Subnet {
         u32::MAX << (32 - u32::from(self.prefix))
     }
 
-    /// The addresses a guest may have, in order: neither network, gateway nor broadcast.
+    /// The addresses that guests may have, in ascending order: all but network, gateway and broadcast.
     fn hosts(&self) -> impl Iterator<Item = Ipv4Addr> + use<> {
         let network = u32::from(self.gateway) & self.mask();
         let broadcast = network | !self.mask();
@@ -37,7 +37,7 @@ impl Subnet {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "no free address is left in the subnet of {gateway}/{prefix}; destroy a workspace or widen network.subnet_prefix"
+    "no free address in the subnet of {gateway}/{prefix}; destroy a workspace or lower network.subnet_prefix"
 )]
 pub struct SubnetFull {
     pub gateway: Ipv4Addr,
@@ -60,7 +60,8 @@ impl AddressPool {
         self.subnet
     }
 
-    /// Marks an address as taken that the ledger says belongs to a workspace. False if it cannot be had.
+    /// Marks an address as taken that belongs to a workspace of the ledger. False if it is outside the subnet or taken
+    /// already.
     pub fn claim(&mut self, address: Ipv4Addr) -> bool {
         let ok = self.subnet.contains(address) && self.taken.insert(address);
         if ok {
@@ -83,12 +84,12 @@ impl AddressPool {
         Ok(found)
     }
 
-    /// The address given last, which is what a later run must be told to go on after.
+    /// The address given last. A later run passes it to [`Self::resume_after`].
     pub fn last(&self) -> Option<Ipv4Addr> {
         self.last
     }
 
-    /// Goes on after an address of an earlier run, so that a restart does not shorten the ring.
+    /// Continues after the last address of an earlier run, so that a restart does not begin the ring anew.
     pub fn resume_after(&mut self, address: Ipv4Addr) {
         if self.subnet.contains(address) {
             self.last = Some(address);
@@ -100,7 +101,7 @@ impl AddressPool {
     }
 }
 
-/// A MAC address of a workspace's own: locally administered, unicast, derived from its id.
+/// The MAC address of a workspace: locally administered, unicast, derived from its id.
 pub fn mac_for(id: &WorkspaceId) -> [u8; 6] {
     let b = id.as_uuid().as_bytes();
     [0x02, b[0], b[1], b[2], b[3], b[4]]
@@ -119,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_guest_gets_dot_two_and_addresses_are_unique() {
+    fn addresses_are_given_from_dot_two_up() {
         let mut pool = pool(16);
         assert_eq!(pool.take().unwrap(), Ipv4Addr::new(10, 42, 0, 2));
         assert_eq!(pool.take().unwrap(), Ipv4Addr::new(10, 42, 0, 3));
     }
 
     #[test]
-    fn a_released_address_comes_back_only_after_the_others() {
+    fn released_address_is_reused_last() {
         let mut pool = pool(29);
         let first = pool.take().unwrap();
         pool.release(first);
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_outside_the_subnet_or_taken_twice_cannot_be_claimed() {
+    fn foreign_or_taken_address_cannot_be_claimed() {
         let mut pool = pool(24);
         assert!(pool.claim(Ipv4Addr::new(10, 42, 0, 9)));
         assert!(!pool.claim(Ipv4Addr::new(10, 42, 0, 9)));
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mac_is_local_and_unicast() {
+    fn mac_is_local_and_unicast() {
         let mac = mac_for(&WorkspaceId::random());
         assert_eq!(mac[0] & 0b11, 0b10);
         assert_eq!(format_mac([2, 0, 0xab, 1, 2, 3]), "02:00:ab:01:02:03");

@@ -1,19 +1,21 @@
-//! Which environment variables a caller may set for commands in a guest.
+//! Checks the environment variables that a client sets for commands in a guest.
+//!
+//! Names that change which programs run (`PATH`, `LD_*` and the like) are refused.
 
 use thiserror::Error;
 
-/// Bounds on one call's environment, well below what the kernel accepts for one process.
+/// Bounds of one call's environment, well below the kernel's limits for one process.
 pub const MAX_VARIABLES: usize = 1024;
 pub const MAX_VALUE_LEN: usize = 128 * 1024 - 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EnvError {
     #[error(
-        "environment name {0:?} is not valid; a letter or '_' must come first, then letters, digits or '_'"
+        "invalid environment variable name {0:?}; it must start with a letter or '_', followed by letters, digits or '_'"
     )]
     BadName(String),
     #[error(
-        "environment name {0} may not be set: it changes which programs run (set it inside the command instead)"
+        "environment variable {0} may not be set: it changes which programs run (set it inside the command instead)"
     )]
     Reserved(String),
     #[error("the value of {name} has {len} bytes; at most {MAX_VALUE_LEN} are allowed")]
@@ -61,14 +63,14 @@ mod tests {
     }
 
     #[test]
-    fn names_that_change_which_programs_run_are_refused() {
+    fn reserved_environment_names_are_refused() {
         for name in ["PATH", "IFS", "ENV", "BASH_ENV", "LD_PRELOAD", "LD_X"] {
             assert_eq!(one(name, "x"), Err(EnvError::Reserved(name.to_owned())));
         }
     }
 
     #[test]
-    fn malformed_names_and_values_are_refused_and_ordinary_ones_pass() {
+    fn malformed_environment_variables_are_refused() {
         for name in ["", "1A", "A-B", "A=B", "A B", "Ä"] {
             assert!(matches!(one(name, "x"), Err(EnvError::BadName(_))), "{name:?}");
         }

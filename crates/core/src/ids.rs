@@ -1,4 +1,4 @@
-//! Identifiers: values that name a thing for its whole life.
+//! Identifiers of workspaces, snapshots and sessions. An id never changes and is never reused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Implements the text form of an identity that is a UUID.
+/// Implements the text form of an id that is a UUID.
 macro_rules! uuid_type {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -37,12 +37,12 @@ macro_rules! uuid_type {
 }
 
 uuid_type!(
-    /// A workspace's identity. Never reused; names are, after a destroy.
+    /// The id of a workspace. It is never reused, unlike its name, which is free again after a destroy.
     WorkspaceId
 );
 
 uuid_type!(
-    /// A snapshot's identity. Its name is unique in its workspace only, and free again after a delete.
+    /// The id of a snapshot. Its name is unique in its workspace only, and free again after a delete.
     SnapshotId
 );
 
@@ -59,7 +59,7 @@ impl WorkspaceId {
     }
 }
 
-/// One client connection, or the ghost of one that ended.
+/// The id of a client's session. It stays the owner of workspaces after the connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(String);
@@ -69,7 +69,7 @@ impl SessionId {
         Self(format!("session-{}", Uuid::new_v4().simple()))
     }
 
-    /// The one session that all shell commands share.
+    /// The one session that all commands of the CLI share.
     pub fn shell() -> Self {
         Self("shell".to_owned())
     }
@@ -90,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_id_is_a_prefix_of_the_long_one() {
+    fn short_id_is_prefix_of_full_id() {
         let id = WorkspaceId::random();
         assert!(id.to_string().starts_with(&id.short()));
         assert_eq!(id.short().len(), 8);
     }
 
     #[test]
-    fn an_id_survives_its_text_form() {
+    fn workspace_id_survives_its_text_form() {
         let id = WorkspaceId::random();
         assert_eq!(id.to_string().parse::<WorkspaceId>().unwrap(), id);
     }

@@ -1,7 +1,7 @@
-//! The words and decisions of the domain.
+//! Domain types and decisions: ids, names, sizes, lifecycle admission, quotas, teams, configuration.
 //!
 //! Everything here is a function over values: no clock, no disk, no socket, no async runtime. The crates
-//! around it (host, daemon, mcp) carry out what is decided here.
+//! around it (host, daemon, mcp) carry out the decisions.
 
 pub mod address;
 pub mod config;

@@ -1,13 +1,13 @@
-//! The life of a workspace, and which requests each phase admits.
+//! The phases of a workspace, and the operations that each phase admits.
 //!
 //! ```text
 //!  Creating ──▶ Running ──▶ Stopping ──▶ Stopped ──▶ Starting ──▶ Running
-//!      │           │ (machine died: Stopped, with the reason)        │
+//!      │           │ (VM died: Stopped, with the reason)             │
 //!      └───────────┴───────────────┬───────────────────┴─────────────┘
 //!                                  ▼
 //!                             Destroying ──▶ (gone)
 //!
-//!  Running or Stopped ──▶ Restoring ──▶ Running        Running ◀──▶ Suspended (its disk has no room)
+//!  Running or Stopped ──▶ Restoring ──▶ Running        Running ◀──▶ Suspended (the host's disk is full)
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -21,14 +21,14 @@ pub enum Phase {
     Stopping,
     Stopped,
     Starting,
-    /// Its machine was ended and comes up again as a snapshot was.
+    /// Its VM was ended and is being started from a snapshot.
     Restoring,
-    /// Its machine stands still until there is room for what it writes.
+    /// Its VM is paused until the host's disk has room for its writes.
     Suspended,
     Destroying,
 }
 
-/// What outsiders see of a phase.
+/// The phase as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PublicState {
@@ -39,20 +39,20 @@ pub enum PublicState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Anything that needs the guest to answer: exec, files.
+    /// An operation that the guest has to answer: exec, files.
     UseGuest,
     Start,
     Stop,
     /// Taking a snapshot.
     Snapshot,
-    /// Going back to one.
+    /// Restoring a snapshot.
     Restore,
-    /// Anything else with its snapshots: delete, compare, fork.
+    /// All other operations on its snapshots: delete, compare, fork.
     UseSnapshots,
     Destroy,
 }
 
-/// Why a phase does not admit an operation.
+/// The reason for which a phase does not admit an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error("is not running")]
@@ -67,7 +67,7 @@ pub enum Refusal {
     BeingStopped,
     #[error("is being restored")]
     BeingRestored,
-    #[error("stands still because its disk has no room")]
+    #[error("is paused")]
     Suspended,
     #[error("is being destroyed")]
     BeingDestroyed,
@@ -87,14 +87,14 @@ impl Phase {
     pub fn admit(self, operation: Operation) -> Result<(), Refusal> {
         use Operation::{Destroy, Restore, Snapshot, Start, Stop, UseGuest, UseSnapshots};
         match (self, operation) {
-            // A destroy is taken in every phase and carried out once the step under way has ended: whoever
-            // cleans up after a client that gave up must not have to guess when to come back.
+            // A destroy is accepted in every phase and carried out once the current step has ended. Otherwise a
+            // cleanup after a client that gave up would have to poll until the phase admits it.
             (_, Destroy) => Ok(()),
             (Phase::Running, UseGuest | Stop | Snapshot | Restore | UseSnapshots) => Ok(()),
             (Phase::Running, Start) => Err(Refusal::AlreadyRunning),
             (Phase::Stopped, Start | Restore | UseSnapshots) => Ok(()),
             (Phase::Stopped, UseGuest | Stop | Snapshot) => Err(Refusal::NotRunning),
-            // Deleting snapshots is how room is made.
+            // Snapshots can be deleted, because that makes room.
             (Phase::Suspended, Stop | Restore | UseSnapshots) => Ok(()),
             (Phase::Suspended, UseGuest | Start | Snapshot) => Err(Refusal::Suspended),
             (Phase::Creating, _) => Err(Refusal::BeingCreated),
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_running_workspace_can_be_used_and_only_a_stopped_one_started() {
+    fn phases_admit_only_their_operations() {
         let phases = [
             Phase::Creating,
             Phase::Running,

@@ -1,12 +1,12 @@
-//! Whether the host has memory for one more machine.
+//! Decides whether the host has memory for one more VM.
 //!
-//! Guests touch far less memory than they are given, so their sizes may add up to more than the host has. What
-//! must hold is that the next one could use all of its memory right now. Machines that are still coming up have
-//! not touched theirs yet and therefore count in full.
+//! Guests touch far less memory than they are given, so their sizes may add up to more than the host has. A VM is
+//! admitted if it could use all of its memory right away. VMs that are still starting have not touched their memory yet
+//! and therefore count in full.
 
 use thiserror::Error;
 
-/// Kept free for the host itself: page cache, the daemon, QEMU's own memory.
+/// Memory that stays free for the host itself: page cache, the daemon, QEMU's own memory.
 pub const HOST_RESERVE_MB: u64 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct HostMemory {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "the host has {available_mb} MB of memory available, {pending_mb} MB of it promised to machines that are coming up; \
+    "not enough memory on the host: {available_mb} MB available, {pending_mb} MB of it reserved for VMs that are starting; \
      {wanted_mb} MB and a reserve of {HOST_RESERVE_MB} MB are needed"
 )]
 pub struct HostMemoryShort {
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_that_are_coming_up_count_in_full() {
+    fn starting_vms_count_with_full_memory() {
         let host = HostMemory { total_mb: 8192, available_mb: 2048 };
         assert!(host.admit(1024, 0).is_ok());
         assert!(host.admit(1024, 512).is_ok());

@@ -1,4 +1,4 @@
-//! Names that people choose, parsed once. What holds one of these types is safe in a path, a command line,
+//! Names that people choose, parsed once. A value of one of these types is safe in a path, a command line,
 //! QMP or a hostname file.
 
 use std::fmt;
@@ -25,7 +25,7 @@ pub enum NameError {
     TooLong { what: &'static str, len: usize, max: usize },
     #[error("{what} contains {bad:?}; only letters, digits, '.', '_' and '-' are allowed")]
     BadCharacter { what: &'static str, bad: char },
-    #[error("{what} must not be {name:?}: that is a directory, not a name")]
+    #[error("{what} must not be {name:?}: it could be taken for a directory")]
     Dots { what: &'static str, name: String },
     #[error("{what} contains {bad:?}; only letters, digits and '-' are allowed")]
     BadLabelCharacter { what: &'static str, bad: char },
@@ -51,7 +51,7 @@ fn check(what: &'static str, text: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// Implements the parsing, display and serde of one name type. What it may be made of, the `check` of the place says.
+/// Implements the parsing, display and serde of one name type. The `check` function in scope defines its alphabet.
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $what:literal, |$text:ident| $extra:expr) => {
         $(#[$doc])*
@@ -95,7 +95,7 @@ macro_rules! name_type {
 pub(crate) use name_type;
 
 name_type!(
-    /// A workspace's name, unique on one server.
+    /// A workspace's name, unique in one daemon.
     WorkspaceName, "workspace name", |_text| Ok::<(), NameError>(())
 );
 
@@ -116,7 +116,7 @@ name_type!(
 );
 
 name_type!(
-    /// What the names of several forks begin with; `-1`, `-2` and so on follow.
+    /// The common beginning of the names of several forks; `-1`, `-2` and so on follow.
     NamePrefix, "name prefix", |text| if text.len() > MAX_PREFIX_LEN {
         Err(NameError::TooLong { what: "name prefix", len: text.len(), max: MAX_PREFIX_LEN })
     } else {
@@ -144,18 +144,18 @@ impl NamePrefix {
 }
 
 impl WorkspaceName {
-    /// The name of a fork whose creator gave none.
+    /// The name of a fork for which none was given.
     pub fn default_for_fork(id: &WorkspaceId) -> Self {
         Self(format!("fork-{}", id.short()))
     }
 
-    /// The name of a workspace whose creator gave none.
+    /// The name of a workspace for which none was given.
     pub fn default_for(id: &WorkspaceId) -> Self {
         Self(format!("ws-{}", id.short()))
     }
 
-    /// A valid host name close to this name: names may hold dots and underscores and be longer than a DNS
-    /// label, host names may not.
+    /// A valid host name close to this name. Unlike names, host names hold no dots or underscores and are no longer
+    /// than a DNS label.
     pub fn hostname(&self) -> String {
         let mut host: String = self
             .0
@@ -168,8 +168,7 @@ impl WorkspaceName {
     }
 }
 
-/// What a caller wrote to say which workspace is meant: text that parses as a UUID is an id, anything else a
-/// name.
+/// A client's reference to a workspace: text that parses as a UUID is an id, any other text is a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkspaceRef {
     Id(WorkspaceId),
@@ -200,7 +199,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn hostile_names_are_refused() {
+    fn invalid_workspace_and_image_names_are_refused() {
         for bad in ["", ".", "..", "a/b", "a b", "a\n", "a\0", "ä", "\"", "a;b", &"x".repeat(129)] {
             assert!(WorkspaceName::parse(bad).is_err(), "{bad:?} was accepted");
         }
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_legal_name_is_accepted() {
+    fn name_of_128_characters_is_accepted() {
         assert!(WorkspaceName::parse(&"x".repeat(128)).is_ok());
     }
 

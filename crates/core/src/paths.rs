@@ -4,10 +4,10 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// The kernel's PATH_MAX, less its terminating NUL.
+/// The kernel's PATH_MAX without its terminating NUL.
 pub const MAX_PATH_LEN: usize = 4095;
 
-/// An absolute path inside a guest. It may hold `..`: the guest's own kernel resolves it, within the guest.
+/// An absolute path inside a guest. It may hold `..`, because the guest's kernel resolves it within the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestPath(String);
 

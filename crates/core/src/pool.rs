@@ -1,9 +1,9 @@
-//! How many machines stand ready for the next create.
+//! Computes the size of the warm pool.
 
 use crate::config::PoolConfig;
 
 impl PoolConfig {
-    /// The number of machines of this size to keep ready, within the memory the pool may take.
+    /// The number of VMs of this size to keep ready, within the memory that the pool may use.
     pub fn size_for(&self, memory_mb: u32) -> u32 {
         if !self.enabled {
             return 0;
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_keeps_what_is_wanted_as_far_as_its_memory_goes() {
+    fn warm_pool_size_is_limited_by_memory() {
         let pool =
             PoolConfig { min_size: 1, target_free: 3, max_size: 10, max_memory_mb: 4096, enabled: true };
         assert_eq!(pool.size_for(512), 3);

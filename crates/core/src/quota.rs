@@ -1,13 +1,13 @@
-//! What one session may hold at once, and reservations against it.
+//! The quota of one session, and reservations against it.
 //!
-//! A reservation is made before anything is created and kept or given back afterwards, so that concurrent
+//! A reservation is made before anything is created, and kept or released afterwards, so that concurrent
 //! creates can never exceed the quota together.
 
 use thiserror::Error;
 
 use crate::resources::Resources;
 
-/// Per session, from the tool contract.
+/// The quota of each session, from the tool contract.
 pub const SESSION_QUOTA: Usage = Usage { workspaces: 10, memory_mb: 16_384, disk_gb: 100 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Usage {
         Self { workspaces: 1, memory_mb: resources.memory_mb.into(), disk_gb: resources.disk_gb.into() }
     }
 
-    /// What is in use once `wanted` is added, or which limit that would break.
+    /// The usage with `wanted` added, or the limit that it would exceed.
     pub fn reserve(self, wanted: Usage, limit: Usage) -> Result<Usage, QuotaExceeded> {
         let add = |what, used: u64, wanted: u64, limit: u64| match used.checked_add(wanted) {
             Some(sum) if sum <= limit => Ok(sum),
@@ -59,7 +59,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_eleventh_workspace_is_refused_and_nothing_is_taken() {
+    fn eleventh_workspace_of_session_is_refused() {
         let one = Usage::of(&Resources { vcpus: 1, memory_mb: 512, disk_gb: 1 });
         let mut used = Usage::default();
         for _ in 0..10 {
@@ -71,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reserving_and_releasing_ends_where_it_began(w in 0u64..5, m in 0u64..5000, d in 0u64..50) {
+        fn release_undoes_reserve(w in 0u64..5, m in 0u64..5000, d in 0u64..50) {
             let wanted = Usage { workspaces: w, memory_mb: m, disk_gb: d };
             let start = Usage { workspaces: 3, memory_mb: 100, disk_gb: 7 };
             if let Ok(sum) = start.reserve(wanted, SESSION_QUOTA) {

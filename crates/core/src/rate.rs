@@ -1,8 +1,8 @@
-//! How often costly calls may be made: a bucket of calls per category, for the whole server.
+//! Rate limits of costly calls: one bucket of calls per category, for the whole daemon.
 //!
-//! A bucket is a time: how long it takes to be full again, as of an instant. A call adds the time that it takes to refill
-//! what it took, and is refused if the bucket would have to be emptier than empty. So nothing has to tick. Buckets are not
-//! stored: a restart refills them.
+//! A bucket is stored as the time until it is full again, as of an instant. A call adds the time that its share takes
+//! to refill, and is refused if the bucket does not hold enough calls. So no timer has to run. Buckets are not saved: a
+//! restart refills them.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use crate::config::RateLimitConfig;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RateCategory {
-    /// Making machines: one per call, however many it makes.
+    /// Calls that make workspaces: one per call, however many workspaces it makes.
     Create,
-    /// Running commands: one per workspace.
+    /// Calls that run commands: one per workspace.
     Exec,
-    /// What members of teams send to each other.
+    /// Messages between members of a team.
     TeamMessage,
 }
 
 impl RateCategory {
-    /// How many calls a full bucket holds: what a day of integration tests needs, which makes fourteen machines within 75
-    /// seconds, besides teams and swarms, and runs a hundred commands in a row.
+    /// The number of calls that a full bucket holds. It is enough for a day of integration tests, which creates
+    /// fourteen workspaces within 75 seconds, besides teams and swarms, and runs a hundred commands in a row.
     const fn burst(self) -> u32 {
         match self {
             Self::Create => 20,
@@ -59,11 +59,11 @@ impl RateCategory {
 pub struct RateLimited {
     pub category: RateCategory,
     pub per_minute: u32,
-    /// When the same call will be let through, if nobody else calls.
+    /// Seconds until the same call is admitted, if no other call is made meanwhile.
     pub wait_secs: u64,
 }
 
-/// What each bucket lacks. One that is not there is full.
+/// The level of each bucket. A bucket without an entry is full.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateLevels(BTreeMap<RateCategory, Level>);
 
@@ -74,7 +74,7 @@ struct Level {
 }
 
 impl Level {
-    /// A clock that was set back has gone on by nothing: the bucket fills from now on, by the clock as it is now.
+    /// The level at `now`. If the clock was set back, no time has passed, and the bucket refills from `now` on.
     fn at(self, now: Timestamp) -> Self {
         let passed = now.duration_since(self.as_of).max(SignedDuration::ZERO);
         Self { missing: (self.missing - passed).max(SignedDuration::ZERO), as_of: now }
@@ -82,8 +82,8 @@ impl Level {
 }
 
 impl RateLevels {
-    /// Takes `calls` out of a bucket, all or none. More than a bucket holds are let through when it is full, and are
-    /// waited for by those that come after: else a call for twenty machines could never be made.
+    /// Takes `calls` out of a bucket, all or none. More calls than a bucket holds are admitted when it is full, because
+    /// they could never be made otherwise. Later calls wait until they are refilled.
     pub fn charge(
         &mut self,
         category: RateCategory,
@@ -101,7 +101,8 @@ impl RateLevels {
         };
         let full = Level { missing: SignedDuration::ZERO, as_of: now };
         let level = self.0.entry(category).or_insert(full);
-        // Also if the call is refused: else a clock that was set back would fill nothing until it is where it was.
+        // Updated even if the call is refused: otherwise, after the clock was set back, nothing would refill until it
+        // has reached its former time.
         *level = level.at(now);
         let short = level.missing + refill(calls.min(burst)) - refill(burst);
         if short > SignedDuration::ZERO {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integration_day_passes_with_the_defaults() {
+    fn default_rate_limits_pass_an_integration_day() {
         let (config, mut levels) = (RateLimitConfig::default(), RateLevels::default());
         let mut call = |category, second| levels.charge(category, 1, &config, after(second));
         // Fourteen creates within 75 seconds, two teams and two swarms between them, a hundred commands at the end.
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_for_more_than_a_bucket_holds_is_let_through_once_and_paid_for_later() {
+    fn oversized_call_passes_and_delays_later_ones() {
         let (config, mut levels) = (RateLimitConfig::default(), RateLevels::default());
         let mut exec = |calls, second| levels.charge(RateCategory::Exec, calls, &config, after(second));
         assert_eq!(exec(110, 0), Ok(()));
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn categories_are_apart_and_none_counts_when_switched_off() {
+    fn rate_categories_are_independent_and_optional() {
         let (config, mut levels) = (RateLimitConfig::default(), RateLevels::default());
         while levels.charge(RateCategory::Create, 1, &config, start()).is_ok() {}
         assert_eq!(levels.charge(RateCategory::Exec, 1, &config, start()), Ok(()));
@@ -205,9 +206,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked for and when, no more passes than a burst and what refills.
+        /// Whatever the calls and their times, no more are admitted than one burst and the refill.
         #[test]
-        fn no_more_passes_than_is_allowed(
+        fn rate_limit_is_never_exceeded(
             gaps in prop::collection::vec((0_i64..30_000, 1_u32..21), 1..200),
             per_minute in 1_u32..2000,
         ) {
@@ -223,9 +224,9 @@ mod tests {
             prop_assert!(f64::from(passed) <= 100.0 + minutes * f64::from(per_minute) + 0.001);
         }
 
-        /// After the wait that a refusal names, the call passes.
+        /// A refused call is admitted after the wait that the refusal names.
         #[test]
-        fn a_refusal_tells_the_truth(calls in prop::collection::vec(1_u32..21, 1..40), per_minute in 1_u32..2000) {
+        fn call_passes_after_the_named_wait(calls in prop::collection::vec(1_u32..21, 1..40), per_minute in 1_u32..2000) {
             let config = RateLimitConfig { exec_per_minute: per_minute, ..RateLimitConfig::default() };
             let (mut levels, mut now) = (RateLevels::default(), start());
             for calls in calls {

@@ -1,9 +1,9 @@
-//! How large a machine may be.
+//! The size of a VM, and the bounds that it must keep.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The least memory in which the guest kernel, the agent and a shell run.
+/// The least memory with which the guest's kernel, the agent and a shell run.
 pub const MIN_MEMORY_MB: u32 = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -13,7 +13,7 @@ pub struct Resources {
     pub disk_gb: u32,
 }
 
-/// The largest machine that the configuration allows.
+/// The largest VM that the configuration allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceLimits {
     pub max_vcpus: u32,
@@ -31,7 +31,7 @@ pub struct OutOfRange {
 }
 
 impl Resources {
-    /// All the reasons why this machine may not be made; empty if it may.
+    /// All values that are out of range; empty if a VM of this size may be made.
     pub fn problems(&self, limits: &ResourceLimits) -> Vec<OutOfRange> {
         let rows = [
             ("vcpus", self.vcpus, 1, limits.max_vcpus),
@@ -57,14 +57,14 @@ mod tests {
     const LIMITS: ResourceLimits = ResourceLimits { max_vcpus: 8, max_memory_mb: 8192, max_disk_gb: 100 };
 
     #[test]
-    fn every_value_out_of_range_is_named() {
+    fn every_resource_out_of_range_is_named() {
         let problems = Resources { vcpus: 0, memory_mb: 9000, disk_gb: 101 }.problems(&LIMITS);
         let fields: Vec<_> = problems.iter().map(|p| p.field).collect();
         assert_eq!(fields, ["vcpus", "memory_mb", "disk_gb"]);
     }
 
     #[test]
-    fn the_limits_themselves_are_allowed() {
+    fn resources_at_their_limits_are_allowed() {
         assert!(Resources { vcpus: 8, memory_mb: 8192, disk_gb: 100 }.problems(&LIMITS).is_empty());
         assert!(Resources { vcpus: 1, memory_mb: MIN_MEMORY_MB, disk_gb: 1 }.problems(&LIMITS).is_empty());
     }

@@ -1,14 +1,14 @@
-//! Whether the host's disk has room for what is about to be made.
+//! Decides whether the host's disk has room for a new workspace or snapshot.
 //!
-//! Disks of workspaces are sparse and their sizes may add up to more than the host has. What must hold is that
-//! nothing is begun on a disk that is nearly full: guests that run already need what is left.
+//! Disks of workspaces are sparse, and their sizes may add up to more than the host has. But nothing new is begun
+//! on a disk that is nearly full, because the running guests need the rest.
 
 use thiserror::Error;
 
-/// Kept free, unless the disk is so small that [`RESERVE_FRACTION`] of it is less.
+/// Bytes that stay free, unless the disk is so small that one part in [`RESERVE_FRACTION`] of it is less.
 const RESERVE_BYTES: u64 = 1 << 30;
 
-/// One part in so many of a small disk is kept free.
+/// One part in this many stays free on a small disk.
 const RESERVE_FRACTION: u64 = 20;
 
 const MIB: u64 = 1 << 20;
@@ -22,7 +22,7 @@ pub struct HostSpace {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "the host's disk has {} MB left, {} MB of it promised to snapshots that are being taken; \
+    "not enough disk space on the host: {} MB left, {} MB of it reserved for snapshots that are being taken; \
      {} MB and a reserve of {} MB are needed",
     .available_bytes / MIB, .promised_bytes / MIB, .wanted_bytes / MIB, .reserve_bytes / MIB
 )]
@@ -38,7 +38,7 @@ impl HostSpace {
         RESERVE_BYTES.min(self.total_bytes / RESERVE_FRACTION)
     }
 
-    /// Whether the reserve is still there once `wanted` and what was promised to others are written.
+    /// Succeeds if the reserve stays free after the wanted and the promised bytes are written.
     pub fn admit(&self, wanted_bytes: u64, promised_bytes: u64) -> Result<(), HostSpaceShort> {
         let reserve_bytes = self.reserve_bytes();
         let needed = wanted_bytes.saturating_add(promised_bytes).saturating_add(reserve_bytes);
@@ -61,13 +61,13 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
-    fn the_reserve_is_a_gigabyte_and_less_on_a_small_disk() {
+    fn disk_reserve_is_smaller_on_small_disks() {
         assert_eq!(HostSpace { total_bytes: 500 * GIB, available_bytes: 0 }.reserve_bytes(), GIB);
         assert_eq!(HostSpace { total_bytes: 10 * GIB, available_bytes: 0 }.reserve_bytes(), GIB / 2);
     }
 
     #[test]
-    fn what_is_wanted_and_what_is_promised_come_on_top_of_the_reserve() {
+    fn space_admission_adds_promises_to_the_reserve() {
         let space = HostSpace { total_bytes: 500 * GIB, available_bytes: 3 * GIB };
         assert!(space.admit(2 * GIB, 0).is_ok());
         assert!(space.admit(GIB, GIB).is_ok());

@@ -1,6 +1,6 @@
-//! "Did you mean …?": the nearest of the valid words, if any is near enough to be a slip of the hand.
+//! "Did you mean …?": finds the valid word that is nearest to a mistyped one, if any is near enough.
 
-/// The similarity (0 to 1) below which a suggestion would confuse more than it helps.
+/// The similarity (0 to 1) below which a suggestion would confuse more than help.
 const NEAR_ENOUGH: f64 = 0.7;
 
 pub fn nearest<'a>(wanted: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_finds_its_word_and_nonsense_finds_none() {
+    fn nearest_word_is_suggested_for_typos() {
         let tools = ["workspace_create", "workspace_list", "exec"];
         assert_eq!(nearest("workspace_craete", tools), Some("workspace_create"));
         assert_eq!(nearest("exce", tools), Some("exec"));

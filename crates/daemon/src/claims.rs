@@ -1,4 +1,4 @@
-//! Things that only one call may do something with at a time.
+//! Exclusive claims on keys: only one call at a time may work on each.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ impl<K> Default for Claims<K> {
     }
 }
 
-/// Held for as long as it is not dropped.
+/// A claim that is held until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim<K: Ord> {
     claims: Claims<K>,
@@ -20,7 +20,7 @@ pub(crate) struct Claim<K: Ord> {
 }
 
 impl<K: Ord + Clone> Claims<K> {
-    /// `None` if somebody has it.
+    /// Returns `None` if the key is already claimed.
     pub(crate) fn claim(&self, key: K) -> Option<Claim<K>> {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
         taken.then(|| Claim { claims: self.clone(), key })
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_exclusive_until_it_is_dropped() {
+    fn claim_is_exclusive_until_dropped() {
         let claims = Claims::default();
         let first = claims.claim(1);
         assert!(first.is_some() && claims.claim(1).is_none() && claims.claim(2).is_some());

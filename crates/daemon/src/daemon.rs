@@ -1,4 +1,8 @@
-//! The daemon as a value: opened on a configuration, spoken to through sessions, shut down once.
+//! The [`Daemon`] value: it is opened on a configuration, used through sessions and shut down once.
+//!
+//! Opening takes the locks, reads the ledger, starts a runner for each workspace and starts the background tasks:
+//! the sweep, the quarantine watch, the templates, the warm pool and the retry of failed saves. A shutdown stops
+//! all VMs, ends the tasks, closes the network and saves once more; each of these steps has a deadline.
 
 use std::fs;
 use std::io;
@@ -17,7 +21,6 @@ use crate::machines::{Machines, QemuMachines};
 use crate::mail::{MailStore, MailStoreError};
 use crate::mcp_bridge::McpBridge;
 use crate::network::{Network, NetworkError};
-use crate::opening::{FoundMachines, Opening};
 use crate::pool;
 use crate::quarantined;
 use crate::registry::SessionKind;
@@ -25,14 +28,15 @@ use crate::run_dir::{self, RunDirError, RunDirLock};
 use crate::runner::{self, Request, STOP_GRACE};
 use crate::session::{Session, recover_teams};
 use crate::shared::{OnDisk, Shared};
+use crate::startup::{FoundMachines, Startup};
 use crate::sweep;
 use crate::templates;
 
-/// The graceful stop of all machines at once, and what insisting takes beyond its grace.
+/// Longer than the grace of a graceful stop: all VMs stop at once, and killing those that do not takes some more.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(35);
 const _: () = assert!(SHUTDOWN_DEADLINE.as_secs() > STOP_GRACE.as_secs());
 
-/// What is left to do for tasks once they are told to end: nothing that waits.
+/// Tasks that are told to end have nothing left to wait for.
 const TASKS_DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Error)]
@@ -43,11 +47,11 @@ pub enum OpenError {
     RunDir(#[from] RunDirError),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    #[error("the mail of teams cannot be stored: {0}")]
+    #[error("cannot store the messages of teams: {0}")]
     Mail(#[from] MailStoreError),
-    #[error("the network cannot be set up: {0}")]
+    #[error("cannot set up the network: {0}")]
     Network(#[source] NetworkError),
-    #[error("{path} cannot be made: {source}")]
+    #[error("cannot create {path}: {source}")]
     Directory {
         path: PathBuf,
         #[source]
@@ -55,30 +59,30 @@ pub enum OpenError {
     },
 }
 
-/// Cheap to clone.
+/// A handle on the daemon, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Daemon {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Daemon {
-    /// Takes the lock, reads the ledger and starts to put both in agreement with the world. Sessions can be
-    /// opened at once; calls that need what is still being found wait for exactly that.
+    /// Takes the locks, reads the ledger and starts to bring both in line with what the host has. Sessions can be
+    /// opened at once; a call that needs something still being looked for waits for exactly that.
     pub async fn open(config: Config) -> Result<Self, OpenError> {
         let machines = Arc::new(QemuMachines::new(config.clone()));
         Self::open_with(config, machines).await
     }
 
-    /// The same over other machines than QEMU's.
+    /// Opens a daemon on another implementation of [`Machines`] than QEMU.
     pub async fn open_with(config: Config, machines: Arc<dyn Machines>) -> Result<Self, OpenError> {
         make_directories(&config)?;
         warn_of_missing_vault(&config);
         let state_file = run_dir::identity(&config.paths.state_file);
         let lock = InstanceLock::acquire_for(&config.paths.lock_file(), "daemon", Some(&state_file))?;
         let run_lock = RunDirLock::acquire(&config.paths)?;
-        let opening = Opening::look(&config, &*machines)?;
-        let found = opening.found();
-        let Opening { mut registry, written, leftovers, .. } = opening;
+        let startup = Startup::read(&config, &*machines)?;
+        let found = startup.found();
+        let Startup { mut registry, written, leftovers, .. } = startup;
         let mail = MailStore::open(config.paths.mail.clone(), &mut registry.teams)?;
         let mcp_bridge = McpBridge::of(&config);
         let network = Network::open(&config, mcp_bridge.clone()).map_err(OpenError::Network)?;
@@ -92,7 +96,7 @@ impl Daemon {
         quarantined::watch(&shared, &found);
         let made = Arc::clone(&shared);
         shared.tasks.spawn(async move {
-            // The pool's machines come from the templates.
+            // The VMs of the pool are restored from the templates.
             templates::run(Arc::clone(&made)).await;
             pool::run(made).await;
         });
@@ -113,13 +117,13 @@ impl Daemon {
         self.shared.closing.cancelled().await;
     }
 
-    /// Refuses everything from now on, so that whoever runs the daemon shuts it down.
+    /// Refuses every further call, so that the program that runs the daemon shuts it down.
     pub fn begin_shutdown(&self) {
         self.shared.closing.cancel();
     }
 
-    /// Stops all machines at once and in order, destroys what was there for a call that ends with it, then ends every
-    /// task. Bounded.
+    /// Stops all VMs concurrently and gracefully, destroys workspaces that exist for one call only, then ends every
+    /// task. Each step has a deadline.
     pub async fn shutdown(self) {
         let shared = &self.shared;
         shared.closing.cancel();
@@ -131,13 +135,13 @@ impl Daemon {
                 .collect()
         };
         let ends = all.into_iter().map(|(name, handle)| async move {
-            // A refusal says that it does not run or is gone, which is what is wanted.
+            // A refusal means that the VM does not run or is gone, which is the goal.
             if let Err(refusal) = handle.ask(&name, |reply| Request::End { reply }).await {
                 tracing::debug!(workspace = %name, %refusal, "not stopped");
             }
         });
         if tokio::time::timeout(SHUTDOWN_DEADLINE, join_all(ends)).await.is_err() {
-            tracing::error!("not all machines ended in time; they are found again at the next start");
+            tracing::error!("some VMs did not stop in time; the next daemon takes them over");
         }
         shared.ended.cancel();
         shared.tasks.close();
@@ -148,11 +152,11 @@ impl Daemon {
             tracing::error!("not all connections ended in time");
         }
         shared.change(|_| ());
-        shared.save_or_warn("the daemon ends").await;
+        shared.save_or_warn("the daemon is stopping").await;
     }
 }
 
-/// Saves again what could not be saved, once there may be room.
+/// Saves the ledger again after a failed save, once there may be room.
 async fn catch_up(shared: Arc<Shared>) {
     let seconds = shared.config.server.state_persist_interval_secs.max(1);
     let mut tick = tokio::time::interval(Duration::from_secs(seconds));
@@ -169,11 +173,11 @@ async fn catch_up(shared: Arc<Shared>) {
     }
 }
 
-/// Notes are no reason to keep machines from running; whoever asks for them is told as well.
+/// Warns only: missing notes must not keep VMs from running, and a client that asks for notes gets an error anyway.
 fn warn_of_missing_vault(config: &Config) {
     let vault = &config.vault;
     if vault.enabled && !vault.path.is_dir() {
-        tracing::warn!(path = %vault.path.display(), "vault.path is not a directory; there are no notes until it is");
+        tracing::warn!(path = %vault.path.display(), "vault.path is not a directory; the vault is unavailable until it is one");
     }
 }
 
@@ -183,7 +187,7 @@ fn make_directories(config: &Config) -> Result<(), OpenError> {
         let failed = |source| OpenError::Directory { path: path.clone(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
     }
-    // Sockets are as private as their directory.
+    // Sockets are only as private as their directory.
     close_to_others(&paths.run)
 }
 
@@ -192,7 +196,7 @@ fn close_to_others(path: &Path) -> Result<(), OpenError> {
         .map_err(|source| OpenError::Directory { path: path.into(), source })
 }
 
-/// Starts a runner for each entry.
+/// Starts a runner for each workspace of the registry.
 fn recover(shared: &Arc<Shared>, found: &FoundMachines) {
     let workspaces: Vec<_> = shared.state().registry.iter().cloned().collect();
     for workspace in workspaces {

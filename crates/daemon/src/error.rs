@@ -1,7 +1,6 @@
-//! Why an operation on workspaces failed, in words that name the workspace.
+//! Errors of operations on workspaces, in words that name the workspace.
 //!
-//! The edges (tools, command line) add nothing but layout: code, hint and whether trying again can help are
-//! decided here, once.
+//! Code, hint and whether a retry can help are decided here, once; the tools and the command line only add layout.
 
 use std::path::PathBuf;
 
@@ -33,32 +32,32 @@ const MIB: u64 = 1 << 20;
 
 #[derive(Debug, Error)]
 pub enum OpError {
-    #[error("no workspace {wanted:?} exists{}", did_you_mean(.nearest))]
+    #[error("there is no workspace {wanted:?}{}", did_you_mean(.nearest))]
     NotFound { wanted: String, nearest: Option<String>, known: Vec<String> },
-    #[error("workspace {name} is not owned by this session{}", owner_words(.owner, *.idle_secs))]
+    #[error("workspace {name} {}", owner_words(.owner, *.idle_secs))]
     NotOwned {
         name: WorkspaceName,
         owner: Option<SessionId>,
-        /// How long a connected owner has been silent.
+        /// The time that a connected owner has been silent.
         idle_secs: Option<u64>,
     },
     #[error(
-        "workspace {name} belongs to a session that was active {idle_secs} s ago; it can be taken over by force after 60 s without a call"
+        "workspace {name} belongs to another session (active {idle_secs} s ago); force takes it over after 60 s without a call"
     )]
     OwnerActive { name: WorkspaceName, idle_secs: u64 },
-    #[error("workspace {name} belongs to a session that is connected and was active {idle_secs} s ago")]
+    #[error("workspace {name} belongs to another session, which is connected (active {idle_secs} s ago)")]
     OwnerConnected { name: WorkspaceName, idle_secs: u64 },
-    #[error("workspace {name} has {MAX_FORWARDS} port forwards already")]
+    #[error("workspace {name} already has {MAX_FORWARDS} port forwards, the most it may have")]
     TooManyForwards { name: WorkspaceName },
-    #[error("workspace {name} {refusal}{}", because(.stop_reason))]
+    #[error("workspace {name} {refusal}{}", because(*.refusal, .stop_reason))]
     WrongState { name: WorkspaceName, refusal: Refusal, stop_reason: Option<String> },
     #[error("a workspace named {name} exists already")]
     NameTaken { name: WorkspaceName },
     #[error("{}", join(.0))]
     OutOfRange(Vec<OutOfRange>),
-    #[error("the server holds {used} workspaces and may hold at most {limit}")]
+    #[error("the limit of {limit} workspaces is reached: there are {used}")]
     TooManyWorkspaces { used: u64, limit: u64 },
-    #[error("the server has {used} machines, those that stand ready included, and may have at most {limit}")]
+    #[error("the limit of {limit} VMs is reached: there are {used}, the warm pool included")]
     TooManyMachines { used: u64, limit: u64 },
     #[error(transparent)]
     Quota(#[from] QuotaExceeded),
@@ -68,41 +67,41 @@ pub enum OpError {
     HostMemory(#[from] HostMemoryShort),
     #[error(transparent)]
     NoAddress(#[from] SubnetFull),
-    #[error("the network policy is not valid: {0}")]
+    #[error("invalid network policy: {0}")]
     Policy(#[from] PolicyProblems),
     #[error("port {guest_port} of workspace {name} cannot be forwarded: {source}")]
     Forward { name: WorkspaceName, guest_port: u16, source: ForwardError },
     #[error("port {guest_port} of workspace {name} is not forwarded{}", forwarded(.known))]
     NoForward { name: WorkspaceName, guest_port: u16, known: Vec<u16> },
-    #[error("port {port} of the host is agentiso's own")]
+    #[error("agentiso itself uses host port {port}")]
     OwnPort { port: u16 },
-    #[error("the host has no space left: {what}")]
+    #[error("the host's disk is full: {what}")]
     NoSpace { what: String },
     #[error(transparent)]
     HostSpace(#[from] HostSpaceShort),
     #[error(
-        "workspace {name} and its snapshots take {} MB of the {} MB it may have{}",
+        "workspace {name} and its snapshots use {} MB of at most {} MB{}",
         .used_bytes / MIB, .limit_bytes / MIB, of_memory(*.memory_bytes)
     )]
     DiskQuota { name: WorkspaceName, used_bytes: u64, memory_bytes: u64, limit_bytes: u64 },
     #[error("workspace {name} has no snapshot {wanted:?}{}", did_you_mean(.nearest))]
     SnapshotNotFound { name: WorkspaceName, wanted: String, nearest: Option<String>, known: Vec<String> },
-    #[error("workspace {name} has a snapshot {snapshot} already")]
+    #[error("workspace {name} already has a snapshot {snapshot}")]
     SnapshotNameTaken { name: WorkspaceName, snapshot: SnapshotName },
-    #[error("workspace {name} has {limit} snapshots, and no workspace may have more")]
+    #[error("workspace {name} has {limit} snapshots, the most a workspace may have")]
     TooManySnapshots { name: WorkspaceName, limit: u32 },
-    #[error("snapshot {snapshot} of workspace {name} was forked; there are: {}", .forks.join(", "))]
+    #[error("snapshot {snapshot} of workspace {name} is in use by {}", forks_words(.forks))]
     SnapshotInUse { name: WorkspaceName, snapshot: SnapshotName, forks: Vec<String> },
     #[error("{operation} of workspace {name} failed: {source}")]
     Snapshot {
         name: WorkspaceName,
-        /// What was done to which snapshot.
+        /// The operation and the snapshot it was for.
         operation: String,
         #[source]
         source: SnapshotFailure,
     },
     #[error(
-        "setup command {number} of fork {name} {ended}, so the fork was removed again: {command}{}",
+        "setup command {number} of fork {name} {ended}, so the fork was removed: {command}{}",
         output_tail(.output)
     )]
     SetupFailed {
@@ -110,12 +109,12 @@ pub enum OpError {
         /// Counted from 1.
         number: usize,
         command: String,
-        /// How: `ended with 3`, `was killed by signal 9`.
+        /// How it ended: `ended with 3`, `was killed by signal 9`.
         ended: String,
-        /// The end of what it said.
+        /// The end of its output.
         output: String,
     },
-    #[error("{} is relative; only the whole path means the same to the server", path.display())]
+    #[error("{} is a relative path, and the daemon runs in another directory", path.display())]
     RelativePath { path: PathBuf },
     #[error("exporting snapshot {snapshot} of workspace {name} failed: {source}")]
     Export {
@@ -130,19 +129,19 @@ pub enum OpError {
         #[source]
         source: CarryFailure,
     },
-    #[error("base image {name} is not built{}", known_images(.known))]
+    #[error("{}", missing_image(.name, .known))]
     NoImage { name: ImageName, known: Vec<String> },
     #[error("base image {name} cannot be used: {reason}")]
     BrokenImage { name: ImageName, reason: String },
-    #[error("{what} is not supported by this server")]
+    #[error("{what} is not supported")]
     Unsupported { what: String },
-    #[error("workspace {name} did not come up: {source}")]
+    #[error("workspace {name} did not start: {source}")]
     Boot {
         name: WorkspaceName,
         #[source]
         source: BootFailure,
     },
-    #[error("this host cannot run machines: {reason}")]
+    #[error("this host cannot run VMs: {reason}")]
     HostUnfit { reason: String },
     #[error("{operation} in workspace {name} failed: {source}")]
     Guest {
@@ -157,7 +156,7 @@ pub enum OpError {
         #[source]
         source: TransferError,
     },
-    #[error("the machine of workspace {name} ended during the call: {reason}")]
+    #[error("the VM of workspace {name} ended during the call: {reason}")]
     MachineDied { name: WorkspaceName, reason: String },
     #[error("workspace {name} could not be destroyed: {source}")]
     Erase {
@@ -167,9 +166,9 @@ pub enum OpError {
     },
     #[error("the state could not be saved: {0}")]
     Ledger(#[source] LedgerError),
-    #[error("workspace {name} has too many requests waiting")]
+    #[error("too many requests wait for workspace {name}")]
     Busy { name: WorkspaceName },
-    #[error("workspace {name} is still being found again after a restart")]
+    #[error("the daemon has restarted and is still reconnecting to workspace {name}")]
     StillAttaching { name: WorkspaceName },
     #[error("workspace {name}: {reason}")]
     OutOfReach { name: WorkspaceName, reason: String },
@@ -191,15 +190,15 @@ pub enum OpError {
     Team(#[from] TeamError),
     #[error(transparent)]
     Quarantine(#[from] QuarantineError),
-    #[error("notes are switched off on this server (vault.enabled is false)")]
+    #[error("the vault is disabled (vault.enabled = false)")]
     VaultDisabled,
     #[error(transparent)]
     Vault(#[from] VaultError),
     #[error(transparent)]
     Board(#[from] BoardError),
-    #[error("the call was cancelled and what it had begun was undone")]
+    #[error("the call was cancelled and its changes were undone")]
     Cancelled,
-    #[error("the server is shutting down")]
+    #[error("the daemon is shutting down")]
     ShuttingDown,
 }
 
@@ -276,7 +275,7 @@ impl OpError {
         }
     }
 
-    /// What a client of the tools can do about it.
+    /// Advice for a client of the tools.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::NotFound { known, .. } if known.is_empty() => {
@@ -310,17 +309,17 @@ impl OpError {
                 "destroy workspaces that are no longer needed with workspace_destroy".to_owned()
             }
             Self::RateLimited(_) => {
-                "wait that long; one workspace serves many commands, and one command can do many things"
+                "wait that long, and do more with each call: one workspace runs many commands"
                     .to_owned()
             }
             Self::HostMemory(_) => "ask for less memory_mb, or stop or destroy another workspace".to_owned(),
             Self::NoAddress(_) => "destroy workspaces that are no longer needed".to_owned(),
-            Self::Policy(_) => "correct the fields that are named; the others keep their value".to_owned(),
+            Self::Policy(_) => "correct the fields named above; the others keep their values".to_owned(),
             Self::Forward { source: ForwardError::Exists { .. }, .. } => {
                 "use it as it is, or remove it first with port_forward (action remove)".to_owned()
             }
             Self::Forward { .. } | Self::OwnPort { .. } => {
-                "leave host_port out to have a free one chosen, or give another from 1024 on".to_owned()
+                "omit host_port to get a free port, or give another one from 1024 on".to_owned()
             }
             Self::NoForward { .. } => "workspace_info shows the ports that are forwarded".to_owned(),
             Self::NoSpace { .. }
@@ -334,7 +333,7 @@ impl OpError {
                 "delete snapshots that are no longer needed with snapshot (action delete)".to_owned()
             }
             Self::SnapshotNotFound { known, .. } if known.is_empty() => {
-                "it has none; take one with snapshot (action create)".to_owned()
+                "the workspace has no snapshots; take one with snapshot (action create)".to_owned()
             }
             Self::SnapshotNotFound { known, .. } => {
                 format!("snapshot (action list) shows all; there are: {}", known.join(", "))
@@ -342,40 +341,43 @@ impl OpError {
             Self::SnapshotNameTaken { .. } => "choose another name, or delete that snapshot first".to_owned(),
             Self::SnapshotInUse { .. } => "destroy the forks first with workspace_destroy".to_owned(),
             Self::Snapshot { source: SnapshotFailure::Failed { .. }, .. } => {
-                "try again; workspace_logs shows what the machine said".to_owned()
+                "try again; workspace_logs shows the VM's messages".to_owned()
             }
             Self::SetupFailed { .. } => {
-                "mend the command, or fork without it and run it with exec to see more".to_owned()
+                "correct the command, or fork without it and run it with exec to see its output".to_owned()
             }
             Self::RelativePath { .. } => "give a path that begins with /".to_owned(),
             Self::Export { source, .. } | Self::Import { source, .. } => match source {
                 CarryFailure::NoSpace { .. } => "free space on the host's disk".to_owned(),
-                CarryFailure::Exists { .. } => "choose another name, or allow that it is replaced".to_owned(),
-                CarryFailure::Unusable { .. } => "export it again, and copy it again".to_owned(),
+                CarryFailure::Exists { .. } => "choose another name, or allow replacing it".to_owned(),
+                CarryFailure::Unusable { .. } => "export the snapshot again, then copy the new file".to_owned(),
                 CarryFailure::Failed { .. } => return None,
             },
-            Self::NoImage { name, .. } => format!("run `agentiso image build {name}` on the host"),
-            Self::BrokenImage { name, .. } => format!("run `agentiso image build {name}` on the host again"),
-            Self::Unsupported { .. } => "workspaces are isolated; say false, or leave it out".to_owned(),
+            Self::NoImage { known, .. } if known.is_empty() => "run `agentiso init` on the host".to_owned(),
+            Self::NoImage { name, .. } => {
+                format!("use one of these, or run `agentiso image build {name}` on the host")
+            }
+            Self::BrokenImage { name, .. } => format!("run `agentiso image build {name} --force` on the host"),
+            Self::Unsupported { .. } => "workspaces are always isolated; pass false, or omit the argument".to_owned(),
             Self::Boot { .. } => {
                 "try again; workspace_logs shows the console of a workspace that exists".to_owned()
             }
             Self::HostUnfit { .. } => "run `agentiso check` on the host; it names what is missing".to_owned(),
             Self::MachineDied { .. } => {
-                "workspace_logs shows its last output; workspace_start brings it up again".to_owned()
+                "workspace_logs shows its last output; workspace_start starts it again".to_owned()
             }
-            Self::Erase { .. } => "try again once the cause is removed".to_owned(),
+            Self::Erase { .. } => "remove the cause, then try again".to_owned(),
             Self::Busy { .. } | Self::StillAttaching { .. } => "try again in a moment".to_owned(),
             Self::OutOfReach { .. } => {
-                "it is tried again by itself; a stop ends its machine without asking its guest".to_owned()
+                "the daemon keeps trying; stopping the workspace kills its VM without asking the guest".to_owned()
             }
             Self::VaultDisabled => {
-                "whoever runs the server sets vault.enabled and vault.path in its configuration".to_owned()
+                "set vault.enabled and vault.path in the configuration on the host".to_owned()
             }
             Self::Vault(error) => return error.hint().map(str::to_owned),
             Self::Board(error) => return error.hint().map(str::to_owned),
             Self::Guest { source: AgentFailure::Silent { .. } | AgentFailure::Broken { .. }, .. } => {
-                "look at workspace_logs; workspace_stop and workspace_start restart the machine".to_owned()
+                "look at workspace_logs; workspace_stop and workspace_start restart the VM".to_owned()
             }
             Self::Git(error) => return error.hint(),
             Self::Prepare(error) => error.hint().to_owned(),
@@ -384,7 +386,7 @@ impl OpError {
             Self::Team(error) => return error.hint(),
             Self::Quarantine(error) => error.hint().to_owned(),
             Self::Guest { source: AgentFailure::Unsupported { .. }, .. } => {
-                "workspace_stop and workspace_start bring up the agent of this server, but end what runs in it".to_owned()
+                "workspace_stop and workspace_start bring the current agent, but end all running processes".to_owned()
             }
             Self::Transfer { source, .. } => return transfer_hint(source),
             Self::OutOfRange(_)
@@ -396,7 +398,7 @@ impl OpError {
         Some(text)
     }
 
-    /// The same for somebody at a shell.
+    /// The same for a shell user.
     pub fn shell_hint(&self) -> Option<String> {
         let text = match self {
             Self::NotFound { .. } => "`agentiso ps` shows all workspaces".to_owned(),
@@ -410,11 +412,11 @@ impl OpError {
             }
             Self::MachineDied { name, .. } => {
                 format!(
-                    "`agentiso logs {name}` shows its last output; `agentiso start {name}` brings it up again"
+                    "`agentiso logs {name}` shows its last output; `agentiso start {name}` starts it again"
                 )
             }
             Self::Boot { .. } => {
-                "`agentiso check` says what this host lacks; the daemon's log tells more".to_owned()
+                "`agentiso check` shows what this host lacks; the daemon's log has the details".to_owned()
             }
             Self::SnapshotNotFound { name, .. } => format!("`agentiso snapshot ls {name}` shows all"),
             Self::DiskQuota { name, .. } | Self::TooManySnapshots { name, .. } => {
@@ -425,10 +427,11 @@ impl OpError {
             }
             Self::SnapshotInUse { forks, .. } => format!("`agentiso rm {}` first", forks.join(" ")),
             Self::Snapshot { source: SnapshotFailure::Failed { .. }, name, .. } => {
-                format!("try again; `agentiso logs {name}` shows what the machine said")
+                format!("try again; `agentiso logs {name}` shows the VM's messages")
             }
             Self::SetupFailed { .. } => {
-                "mend the command, or fork without it and run it with `agentiso exec` to see more".to_owned()
+                "correct the command, or fork without it and run it with `agentiso exec` to see its output"
+                    .to_owned()
             }
             Self::Export { source: CarryFailure::Exists { .. }, .. } => {
                 "choose another name, or replace it with --force".to_owned()
@@ -480,7 +483,7 @@ impl OpError {
         Some(text)
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later although nothing is changed by a person.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Git(error) => error.retryable(),
@@ -552,7 +555,7 @@ impl OpError {
         }
     }
 
-    /// The failure of a boot, told apart by whose fault it is.
+    /// Converts the failure of a boot, according to its cause.
     pub(crate) fn boot(name: &WorkspaceName, failure: BootFailure) -> Self {
         match failure {
             BootFailure::NoSpace { what } => Self::NoSpace { what },
@@ -584,10 +587,12 @@ fn transfer_hint(error: &TransferError) -> Option<String> {
         TransferError::Outside { .. } | TransferError::BadName { .. } => {
             "give a path relative to the transfer directory; [server] transfer_dir says where that is"
         }
-        TransferError::Link { .. } => "give the path without links, if what it leads to is inside",
+        TransferError::Link { .. } => {
+            "give the path without links, if the target is inside the transfer directory"
+        }
         TransferError::Missing { .. } => "put the file into the transfer directory of the host first",
         TransferError::NoParent { .. } => "choose a path in a directory that exists",
-        TransferError::Exists { .. } => "choose a path where nothing is, or only an empty directory",
+        TransferError::Exists { .. } => "choose a path that does not exist yet, or an empty directory",
         TransferError::Special { .. } | TransferError::Tree { .. } | TransferError::Io { .. } => return None,
     };
     Some(text.to_owned())
@@ -600,16 +605,18 @@ fn refusal_hint(refusal: Refusal) -> &'static str {
         Refusal::BeingCreated | Refusal::BeingStarted | Refusal::BeingStopped | Refusal::BeingRestored => {
             "try again in a moment; workspace_info shows its state"
         }
-        Refusal::Suspended => "delete snapshots or free space on the host's disk; it goes on by itself",
+        Refusal::Suspended => {
+            "free space on the host's disk or delete snapshots; the workspace then resumes by itself"
+        }
         Refusal::BeingDestroyed => "create another with workspace_create",
     }
 }
 
 fn forwarded(known: &[u16]) -> String {
     match known {
-        [] => "; none of its ports is".to_owned(),
+        [] => "; it has no forwards".to_owned(),
         known => {
-            format!("; forwarded are: {}", known.iter().map(u16::to_string).collect::<Vec<_>>().join(", "))
+            format!("; forwarded ports: {}", known.iter().map(u16::to_string).collect::<Vec<_>>().join(", "))
         }
     }
 }
@@ -617,8 +624,13 @@ fn forwarded(known: &[u16]) -> String {
 fn of_memory(bytes: u64) -> String {
     match bytes {
         0 => String::new(),
-        bytes => format!(", and a copy of its memory may take {} MB more", bytes / MIB),
+        bytes => format!(", and a copy of its memory may need {} MB more", bytes / MIB),
     }
+}
+
+fn forks_words(forks: &[String]) -> String {
+    let noun = if forks.len() == 1 { "fork" } else { "forks" };
+    format!("{} {noun}: {}", forks.len(), forks.join(", "))
 }
 
 fn did_you_mean(nearest: &Option<String>) -> String {
@@ -627,32 +639,41 @@ fn did_you_mean(nearest: &Option<String>) -> String {
 
 fn owner_words(owner: &Option<SessionId>, idle_secs: Option<u64>) -> String {
     match (owner, idle_secs) {
-        (Some(_), Some(idle)) => format!(" but by another that is connected and was active {idle} s ago"),
-        (Some(_), None) => " but by another that has ended".to_owned(),
-        (None, _) => "; nobody owns it".to_owned(),
+        (Some(_), Some(idle)) => format!("belongs to another session (active {idle} s ago)"),
+        (Some(_), None) => "belongs to a session that has ended".to_owned(),
+        (None, _) => "has no owner".to_owned(),
     }
 }
 
-/// How many seconds an owner must stay silent before force helps.
+/// The seconds that an owner must stay silent before force helps.
 fn takeover_in(idle_secs: u64) -> u64 {
     TAKEOVER_AFTER.as_secs().saturating_sub(idle_secs)
 }
 
 fn force_hint(idle_secs: u64) -> String {
     let left = takeover_in(idle_secs);
-    format!("use a workspace of your own; if that session makes no call for {left} s more, force: true helps")
+    format!(
+        "use a workspace of your own; if that session makes no call for {left} s more, force: true takes it over"
+    )
 }
 
-fn because(reason: &Option<String>) -> String {
-    reason.as_ref().map(|reason| format!(" (it stopped because {reason})")).unwrap_or_default()
+fn because(refusal: Refusal, reason: &Option<String>) -> String {
+    match (refusal, reason) {
+        (_, None) => String::new(),
+        (Refusal::Suspended, Some(reason)) => format!(": {reason}"),
+        (_, Some(reason)) => format!(" (it stopped because {reason})"),
+    }
 }
 
 fn output_tail(output: &str) -> String {
-    if output.is_empty() { String::new() } else { format!("; it said: {output}") }
+    if output.is_empty() { String::new() } else { format!("; output: {output}") }
 }
 
-fn known_images(known: &[String]) -> String {
-    if known.is_empty() { "; no image is".to_owned() } else { format!("; built are: {}", known.join(", ")) }
+fn missing_image(name: &ImageName, known: &[String]) -> String {
+    match known {
+        [] => "no base image yet".to_owned(),
+        known => format!("there is no base image {name}; available: {}", known.join(", ")),
+    }
 }
 
 fn join(problems: &[OutOfRange]) -> String {
@@ -664,18 +685,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_workspace_names_the_nearest_and_the_known() {
+    fn missing_workspace_error_suggests_known_names() {
         let error = OpError::NotFound {
             wanted: "wbe".to_owned(),
             nearest: Some("web".to_owned()),
             known: vec!["web".to_owned(), "db".to_owned()],
         };
-        assert_eq!(error.to_string(), "no workspace \"wbe\" exists; did you mean \"web\"?");
+        assert_eq!(error.to_string(), "there is no workspace \"wbe\"; did you mean \"web\"?");
         assert!(error.hint().unwrap().contains("web, db"));
     }
 
     #[test]
-    fn force_is_named_only_when_it_helps() {
+    fn hint_names_force_only_when_it_helps() {
         let hint = |idle_secs| {
             let name = WorkspaceName::parse("web").unwrap();
             OpError::NotOwned { name, owner: None, idle_secs }.hint().unwrap()
@@ -686,14 +707,15 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_image_says_how_to_build_it() {
+    fn missing_image_hint_names_the_build_command() {
         let error = OpError::NoImage { name: ImageName::parse("debian-dev").unwrap(), known: Vec::new() };
-        assert!(error.hint().unwrap().contains("agentiso image build"));
+        assert_eq!(error.to_string(), "no base image yet");
+        assert!(error.hint().unwrap().contains("agentiso init"));
         assert_eq!(error.code(), "no_image");
     }
 
     #[test]
-    fn every_number_out_of_range_is_in_the_message() {
+    fn error_lists_every_field_out_of_range() {
         let problems = ["vcpus", "disk_gb"].map(|field| OutOfRange { field, value: 0, min: 1, max: 8 });
         let text = OpError::OutOfRange(problems.to_vec()).to_string();
         assert!(text.contains("vcpus") && text.contains("disk_gb"), "{text}");

@@ -1,11 +1,11 @@
-//! Named steps at which a test can have the process die, as a crash or a power cut would, or stand still.
+//! Named steps at which a test can make the process die, as a crash or a power cut would, or stand still.
 //!
-//! Without the feature `fault-injection` the calls are empty. Steps within what is done to one machine are in
+//! Without the feature `fault-injection` the calls are empty. Steps inside the work on one VM are in
 //! [`agentiso_host::fault`].
 
 pub use agentiso_host::fault::{SOCKET, VARIABLE};
 
-/// Every step between which a crash must lose nothing, in the order in which a life passes them.
+/// Every step at which a crash must lose nothing, in the order in which the life of a workspace passes them.
 pub const POINTS: [&str; 44] = [
     "create.reserved",
     "create.ledgered",
@@ -53,7 +53,7 @@ pub const POINTS: [&str; 44] = [
     "destroy.erased",
 ];
 
-/// The steps of handing over a machine that stood ready, which only a daemon with a pool passes.
+/// The steps of handing over a VM of the warm pool, which only a daemon with a pool passes.
 pub const CLAIM_POINTS: [&str; 3] = ["claim.taken", "claim.identified", "claim.saved"];
 
 pub(crate) fn point(name: &str) {

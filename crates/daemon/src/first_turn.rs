@@ -1,7 +1,8 @@
-//! The first command of a machine that has just come up.
+//! Turns for the first command of each VM that has just come up.
 //!
-//! Under emulation it costs ten times what the next one costs: all that it runs is translated first. Ten machines that are
-//! asked at once would get a fifth of a processor each, and all be late; so they take turns, as they do coming up.
+//! Under emulation the first command costs ten times as much as the next one, because all the code it runs is
+//! translated first. Ten VMs that run theirs at once would get a fifth of a processor each and all be late, so
+//! first commands take turns, as boots do.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -12,17 +13,17 @@ use agentiso_core::ids::WorkspaceId;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
-/// What a first command takes, and some more. One that takes longer has other things to do than to begin.
-const LONGEST: Duration = Duration::from_millis(300);
+/// A first command takes less than this. One that takes longer is doing real work and no longer needs the turn.
+const MAX_TURN: Duration = Duration::from_millis(300);
 
 #[derive(Debug)]
 pub(crate) struct FirstTurns {
     turns: Arc<Semaphore>,
-    /// Machines that have run nothing yet.
+    /// VMs that have run nothing yet.
     fresh: Mutex<HashSet<WorkspaceId>>,
 }
 
-/// A turn ends when it is dropped, and by itself after a while.
+/// A turn ends when it is dropped, and by itself after [`MAX_TURN`].
 #[derive(Debug)]
 pub(crate) struct Turn {
     _held: AbortOnDropHandle<()>,
@@ -46,25 +47,26 @@ impl FirstTurns {
         self.fresh().remove(id);
     }
 
-    /// Waits for the turn of a machine's first command; the others need none.
+    /// Waits for a turn if this is the first command of the VM; later commands need none.
     pub(crate) async fn take(&self, id: &WorkspaceId) -> Option<Turn> {
         if !self.fresh().remove(id) {
             return None;
         }
         let permit = Arc::clone(&self.turns).acquire_owned().await.ok()?;
         let held = tokio::spawn(async move {
-            tokio::time::sleep(LONGEST).await;
+            tokio::time::sleep(MAX_TURN).await;
             drop(permit);
         });
         Some(Turn { _held: AbortOnDropHandle::new(held) })
     }
 }
 
-/// Runs the first commands of a machine within the turn in which it came up: one that has to share its processor with the
-/// next machine finds its code thrown out of the caches. Commands that take longer keep nobody from coming up.
+/// Runs the first commands of a VM within the turn in which it booted: if it had to share its processor with the
+/// next VM, its code would be evicted from the caches. Commands that take longer than [`MAX_TURN`] do not delay
+/// other boots.
 pub(crate) async fn within<T>(turn: SemaphorePermit<'_>, commands: impl Future<Output = T>) -> T {
     let mut commands = pin!(commands);
-    if let Ok(done) = tokio::time::timeout(LONGEST, &mut commands).await {
+    if let Ok(done) = tokio::time::timeout(MAX_TURN, &mut commands).await {
         return done;
     }
     drop(turn);
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_the_first_command_waits_and_no_longer_than_the_longest_turn() {
+    async fn only_first_commands_wait_for_a_turn() {
         let turns = FirstTurns::new(1);
         let [one, two, three] = [(); 3].map(|()| WorkspaceId::random());
         for id in [one, two, three] {
@@ -93,14 +95,14 @@ mod tests {
         let _second = turns.take(&two).await.expect("its turn");
         let began = tokio::time::Instant::now();
         assert!(turns.take(&three).await.is_some(), "a turn ends by itself");
-        assert!(began.elapsed() > LONGEST / 2, "and not before its time");
+        assert!(began.elapsed() > MAX_TURN / 2, "and not before its time");
         turns.came_up(one);
         turns.forget(&one);
         assert!(turns.take(&one).await.is_none());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn commands_keep_the_turn_for_a_while_and_go_on_without_it() {
+    async fn slow_commands_lose_the_turn_and_continue() {
         let turns = Semaphore::new(1);
         let (go_on, asked) = tokio::sync::oneshot::channel();
         let commands = within(turns.try_acquire().unwrap(), asked);
@@ -111,7 +113,7 @@ mod tests {
             began.elapsed()
         };
         let (said, waited) = tokio::join!(commands, next);
-        assert_eq!((said, waited), (Ok("done"), LONGEST));
+        assert_eq!((said, waited), (Ok("done"), MAX_TURN));
         within(turns.try_acquire().unwrap(), async {}).await;
         assert_eq!(turns.available_permits(), 1, "commands that are done give it back at once");
     }

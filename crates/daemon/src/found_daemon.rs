@@ -1,4 +1,4 @@
-//! Which daemon runs, as one can see without asking it: by the locks it holds and by what it wrote beside them.
+//! Finds the running daemon without asking it, by the locks it holds and the files it wrote beside them.
 
 use std::path::Path;
 
@@ -9,9 +9,10 @@ use crate::run_dir::{Owner, identity, owner_of};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FoundDaemon {
-    /// It serves the state file of this configuration.
+    /// A daemon that serves the state file of this configuration.
     Ours { pid: u32 },
-    /// It serves another one, but has the run directory or the state directory of this configuration.
+    /// A daemon that serves another state file, but uses the run directory or the state directory of this
+    /// configuration.
     Other {
         owner: Owner,
         /// See [`share_directory`].
@@ -19,7 +20,8 @@ pub enum FoundDaemon {
     },
 }
 
-/// Agrees with what connecting says: whoever has the run directory is asked first, because it is the one that listens there.
+/// Finds the daemon that connecting would reach: the owner of the run directory is checked first, because it is the
+/// one that listens there.
 pub fn find_daemon(paths: &Paths) -> Option<FoundDaemon> {
     let ours = identity(&paths.state_file);
     let other = |owner: Owner| {
@@ -37,8 +39,8 @@ pub fn find_daemon(paths: &Paths) -> Option<FoundDaemon> {
     })
 }
 
-/// Whether two state files, by their identities, are in one directory. Then one lock is for both, and another run directory
-/// helps neither.
+/// Whether two state files, given by their identities, are in one directory. They then share one lock, and another
+/// run directory does not help.
 pub fn share_directory(one: &str, other: &str) -> bool {
     Path::new(one).parent() == Path::new(other).parent()
 }
@@ -51,7 +53,7 @@ mod tests {
     use crate::lock::InstanceLock;
     use crate::run_dir::RunDirLock;
 
-    /// Those of a state file below `root`.
+    /// Paths for a state file below `root`.
     fn paths(root: &Path, state_file: &str, run: &str) -> Paths {
         let (state_file, run) = (root.join(state_file), root.join(run));
         fs::create_dir_all(state_file.parent().unwrap()).unwrap();
@@ -66,14 +68,14 @@ mod tests {
         agentiso_core::config::Config::parse(&text, &dirs).unwrap().paths
     }
 
-    /// What a daemon holds while it runs.
+    /// The locks that a daemon holds while it runs.
     fn run(paths: &Paths) -> (InstanceLock, RunDirLock) {
         let state_file = identity(&paths.state_file);
         let lock = InstanceLock::acquire_for(&paths.lock_file(), "daemon", Some(&state_file)).unwrap();
         (lock, RunDirLock::acquire(paths).unwrap())
     }
 
-    /// What is served in place of our state file, and whether it is in the same directory.
+    /// The state file that is served instead of ours, and whether it is in the same directory.
     fn served_instead(paths: &Paths) -> (String, bool) {
         match find_daemon(paths) {
             Some(FoundDaemon::Other { owner, in_our_directory }) => (owner.state_file, in_our_directory),
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn renamed_state_file_has_another_daemon() {
+    fn renamed_state_file_reports_another_daemon() {
         let root = tempfile::tempdir().unwrap();
         let one = paths(root.path(), "one/state.json", "run");
         let _held = run(&one);
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_run_directory_has_another_daemon() {
+    fn shared_run_directory_reports_another_daemon() {
         let root = tempfile::tempdir().unwrap();
         let _held = run(&paths(root.path(), "one/state.json", "run"));
         let (theirs, in_our_directory) = served_instead(&paths(root.path(), "two/state.json", "run"));

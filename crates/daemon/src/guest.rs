@@ -1,4 +1,4 @@
-//! Commands and files in one running guest, for as long as its machine lives.
+//! Commands and files in one running guest, for as long as its VM runs.
 
 mod jobs;
 mod pipes;
@@ -26,8 +26,8 @@ use crate::machines::{
 };
 use crate::session::{Call, Session};
 
-/// When a connection breaks, the machine's end may be the cause and be noticed a moment later; the answer then
-/// names the cause.
+/// When a connection breaks, the end of the VM may be the cause and be noticed a moment later; the answer then
+/// names that cause.
 const CAUSE_OF_DEATH_WAIT: Duration = Duration::from_millis(500);
 
 /// A handle on a running guest. Calls on it keep the session active.
@@ -40,7 +40,7 @@ pub struct Guest {
     agent: Arc<dyn GuestAgent>,
 }
 
-/// Events of a running command; dropping it kills the command.
+/// Events of a running command. Dropping the stream kills the command.
 pub type ExecStream = BoxStream<'static, Result<ExecEvent, OpError>>;
 
 impl Guest {
@@ -62,13 +62,13 @@ impl Guest {
         &self.name
     }
 
-    /// Which run of the machine this is: another one after every start and restore.
+    /// Identifies this run of the VM: every start and restore has another one.
     pub(crate) fn run(&self) -> String {
         let record = self.machine.record();
         format!("{} {} {}", record.boot_id, record.pid, record.start_time)
     }
 
-    /// What its network policy refused last, since then.
+    /// The last flow that its network policy refused since the given time.
     pub(crate) fn refused_since(&self, begun: jiff::Timestamp) -> Option<String> {
         self.session.refused_since(&self.id, begun)
     }
@@ -82,7 +82,7 @@ impl Guest {
                 ExecEvent::Started { .. } | ExecEvent::Output { .. } => {}
             }
         }
-        let reason = "the guest's answer ended before the command did".to_owned();
+        let reason = "the guest stopped answering before the command ended".to_owned();
         Err(self.failed("exec", AgentFailure::Broken { reason }).await)
     }
 
@@ -90,12 +90,12 @@ impl Guest {
         let call = self.session.begin_call();
         let turn = self.session.first_turn(&self.id).await;
         let begun = Instant::now();
-        let events = self.alive("exec", self.agent.exec(spec)).await;
+        let events = self.while_running("exec", self.agent.exec(spec)).await;
         let events = events.inspect_err(|_| self.session.shared().metrics.exec_failed())?;
         Ok(Box::pin(self.clone().watched(events, begun, call, turn)))
     }
 
-    /// Passes events on until the last one, an error, or the machine's end.
+    /// Passes events on until the last one, an error, or the end of the VM.
     fn watched(
         self,
         events: impl Stream<Item = Result<ExecEvent, AgentFailure>> + Send + Unpin + 'static,
@@ -110,7 +110,7 @@ impl Guest {
             let next = {
                 let exited = guest.machine.exited();
                 tokio::select! {
-                    // What the guest still said is worth more than the news that it ended.
+                    // The guest's last output is worth more than the fact that the VM ended.
                     biased;
                     event = events.next() => event,
                     reason = exited => {
@@ -142,43 +142,43 @@ impl Guest {
         })
     }
 
-    /// At most `limit` bytes from `offset`.
+    /// Reads at most `limit` bytes from `offset`.
     pub async fn read_file(&self, path: &GuestPath, offset: u64, limit: u64) -> Result<FileContent, OpError> {
         let _call = self.session.begin_call();
-        self.alive("reading a file", self.agent.read_file(path, offset, limit)).await
+        self.while_running("reading a file", self.agent.read_file(path, offset, limit)).await
     }
 
     pub async fn write_file(&self, file: WriteFile, data: Bytes) -> Result<(), OpError> {
         let _call = self.session.begin_call();
-        self.alive("writing a file", self.agent.write_file(file, data)).await
+        self.while_running("writing a file", self.agent.write_file(file, data)).await
     }
 
-    /// Replaces the first occurrence, or all; says how many.
+    /// Replaces the first occurrence, or all; returns their number.
     pub async fn edit_file(&self, path: &GuestPath, old: &str, new: &str, all: bool) -> Result<u64, OpError> {
         let _call = self.session.begin_call();
-        self.alive("editing a file", self.agent.edit_file(path, old, new, all)).await
+        self.while_running("editing a file", self.agent.edit_file(path, old, new, all)).await
     }
 
     pub async fn list_dir(&self, path: &GuestPath, options: &ListOptions) -> Result<DirListing, OpError> {
         let _call = self.session.begin_call();
-        self.alive("listing a directory", self.agent.list_dir(path, options)).await
+        self.while_running("listing a directory", self.agent.list_dir(path, options)).await
     }
 
-    /// Waits for the answer, but no longer than the machine lives and runs.
-    async fn alive<T>(
+    /// Waits for the answer while the VM lives and is not suspended.
+    async fn while_running<T>(
         &self,
         operation: &'static str,
         answer: impl Future<Output = Result<T, AgentFailure>>,
     ) -> Result<T, OpError> {
         tokio::select! {
             biased;
-            answered = self.living(operation, answer) => answered,
+            answered = self.while_alive(operation, answer) => answered,
             reason = standstill(&*self.machine) => Err(suspended(&self.name, reason)),
         }
     }
 
-    /// Waits for the answer, but no longer than the machine lives; also while it stands still.
-    async fn living<T>(
+    /// Waits for the answer while the VM lives, also while it stands still.
+    async fn while_alive<T>(
         &self,
         operation: &'static str,
         answer: impl Future<Output = Result<T, AgentFailure>>,

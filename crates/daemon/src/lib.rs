@@ -1,4 +1,4 @@
-//! The long-lived part of agentiso: workspaces as tasks, who owns them, and what is remembered across restarts.
+//! The daemon of agentiso: it runs one task per workspace, knows who owns each, and remembers them across restarts.
 //!
 //! ```text
 //!  socket ─▶ Session ─▶ Registry (names, addresses, quota, ownership; one lock, no I/O)
@@ -7,8 +7,8 @@
 //!                 └─▶ Runner, one task per workspace ─▶ Machines (QEMU through agentiso-host)
 //! ```
 //!
-//! [`Daemon`] is opened on a configuration, [`Session`] is what a connection can do, [`Guest`] what can be done
-//! inside a running workspace.
+//! [`Daemon`] is opened on a configuration. A [`Session`] offers the calls of one connection, and a [`Guest`] those
+//! on the inside of a running workspace.
 
 mod claims;
 pub mod control;
@@ -31,7 +31,6 @@ mod mcp_bridge;
 mod metrics;
 mod network;
 mod open_files;
-mod opening;
 mod own_log;
 mod pool;
 mod quarantined;
@@ -41,10 +40,11 @@ mod runner;
 mod session;
 mod shared;
 mod space;
+mod startup;
 mod sweep;
 mod templates;
 
-/// The jail that the QEMU of a workspace is in, by its process id.
+/// The jail that confines the QEMU process of a workspace, found by its process id.
 pub use agentiso_host::jail::of_process as jail_of;
 pub use agentiso_net::bridge::{LogLack, try_flow_log};
 pub use agentiso_net::log::{FlowEvent, FlowRecord};

@@ -1,8 +1,8 @@
-//! One daemon per state directory, and one of whatever else there must be one of.
+//! Lock files that allow one daemon per state directory, and one process of any other kind that must be alone.
 //!
-//! The lock is the kernel's: it ends with the process, however that ends. The pid inside the file is for people
-//! and for the message to whoever comes second. The descriptor is close-on-exec (Rust's default), so a machine
-//! that outlives the daemon does not hold it.
+//! The lock is the kernel's: it ends with the process, however that ends. The pid in the file is for people and for
+//! the message to a second process. The descriptor is close-on-exec (Rust's default), so a VM that outlives the
+//! daemon does not hold it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -12,18 +12,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-/// A pid, or a path; more is not read.
+/// The file holds a pid or a path; more is not read.
 const MAX_TEXT: u64 = 8 * 1024;
 
 #[derive(Debug, Error)]
 pub enum LockError {
     #[error("another {holder}{}{} holds {path}", pid_words(.pid), serving(.serves))]
     Held {
-        /// What kind of process it is.
+        /// The kind of process that holds the lock.
         holder: &'static str,
         path: PathBuf,
         pid: Option<u32>,
-        /// The state file that it works on, if it has said so.
+        /// The state file that the holder works on, if it has written that down.
         serves: Option<String>,
     },
     #[error("{path} cannot be locked: {source}")]
@@ -49,12 +49,12 @@ pub struct InstanceLock {
 }
 
 impl InstanceLock {
-    /// `holder` is what whoever comes second is told of the first.
+    /// `holder` names the kind of process in the error that a second process gets.
     pub fn acquire(path: &Path, holder: &'static str) -> Result<Self, LockError> {
         Self::acquire_for(path, holder, None)
     }
 
-    /// The same, and whoever comes second is told of the state file, too.
+    /// Also tells a second process which state file the holder works on.
     pub(crate) fn acquire_for(
         path: &Path,
         holder: &'static str,
@@ -89,7 +89,8 @@ impl InstanceLock {
     }
 }
 
-/// Where the holder says which state file it works on. The lock itself has the pid alone, which programs of others read.
+/// The file in which the holder writes its state file. The lock file itself holds only the pid, because other
+/// programs read it.
 fn owner_file(lock: &Path) -> PathBuf {
     lock.with_extension("owner")
 }
@@ -112,7 +113,7 @@ fn pid_in(text: &str) -> Option<u32> {
     text.lines().next()?.trim().parse().ok()
 }
 
-/// The pid of the daemon that runs on this state, if one does.
+/// The pid of the daemon that runs on this state, if there is one.
 pub fn running_daemon(path: &Path) -> Option<u32> {
     let mut file = File::open(path).ok()?;
     match flock(&file, FlockOperation::NonBlockingLockShared) {
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_daemon_is_told_who_holds_the_lock() {
+    fn second_daemon_learns_the_lock_holder() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agentiso.lock");
         let held = InstanceLock::acquire_for(&path, "daemon", Some("/a/state.json")).unwrap();
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_is_not_inherited_by_programs_that_outlive_us() {
+    fn instance_lock_is_close_on_exec() {
         let dir = tempfile::tempdir().unwrap();
         let lock = InstanceLock::acquire(&dir.path().join("agentiso.lock"), "daemon").unwrap();
         let flags = rustix::io::fcntl_getfd(&lock._file).unwrap();

@@ -1,4 +1,4 @@
-//! The last lines of a machine's log files, whatever a guest wrote into them.
+//! Reads the last lines of a VM's log files, whatever a guest wrote into them.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::info::{LogKind, Logs};
 
-/// What is read of a log at most: enough for thousands of lines, and a guest that writes one endless line
-/// cannot make the answer larger.
+/// The most that is read of a log: enough for thousands of lines, and a guest that writes one endless line cannot
+/// make the answer larger.
 const MAX_TAIL_BYTES: u64 = 1 << 20;
 
 pub(crate) fn read(directory: &Path, kind: LogKind, max_lines: usize) -> io::Result<Logs> {
@@ -16,7 +16,7 @@ pub(crate) fn read(directory: &Path, kind: LogKind, max_lines: usize) -> io::Res
         LogKind::Console => Logs { console: one("console.log")?, ..Logs::default() },
         LogKind::Stderr => Logs { stderr: one("stderr.log")?, ..Logs::default() },
         LogKind::All => Logs { console: one("console.log")?, stderr: one("stderr.log")?, network: None },
-        // Not in a file.
+        // The network log is not in a file.
         LogKind::Network => Logs::default(),
     })
 }
@@ -34,7 +34,7 @@ fn tail(path: &Path, max_lines: usize) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(MAX_TAIL_BYTES).read_to_end(&mut bytes)?;
     if cut > 0 {
-        // The first line is only the end of one, unless all of it is one line.
+        // The first line is only the end of a line, unless all bytes are one line.
         let whole = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         bytes.drain(..whole);
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_given_and_a_missing_file_is_empty() {
+    fn log_returns_last_lines_or_nothing() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("console.log"), "a\r\nb\nc\u{ff}\n").unwrap();
         let logs = read(dir.path(), LogKind::All, 2).unwrap();
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_cut() {
+    fn endless_log_line_is_cut() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("console.log"), vec![b'x'; 3 << 20]).unwrap();
         let console = read(dir.path(), LogKind::Console, 100).unwrap().console.unwrap();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_text_do_not_fail() {
+    fn non_text_log_bytes_are_accepted() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("console.log"), [0xff, 0xfe, b'\n', b'x']).unwrap();
         assert!(read(dir.path(), LogKind::Console, 9).unwrap().console.unwrap().ends_with("\nx"));

@@ -1,4 +1,4 @@
-//! A whole daemon's life, for `agentiso daemon`: open, listen, serve, end on a signal.
+//! The whole run of a daemon, for `agentiso daemon`: open, listen, serve, and end on a signal.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ pub enum RunError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Bind(#[from] BindError),
-    #[error("signals cannot be received: {0}")]
+    #[error("cannot handle signals: {0}")]
     Signals(#[source] std::io::Error),
 }
 
-/// A daemon over QEMU.
+/// Runs a daemon over QEMU.
 pub async fn run(config: Config, mcp: impl McpHandler) -> Result<(), RunError> {
     let machines = Arc::new(QemuMachines::new(config.clone()));
     run_with(config, machines, mcp).await
 }
 
-/// Runs a daemon until SIGTERM, SIGINT or a request to shut down; all machines are stopped before it returns.
+/// Runs a daemon until SIGTERM, SIGINT or a request to shut down; all VMs are stopped before it returns.
 pub async fn run_with(
     config: Config,
     machines: Arc<dyn Machines>,
@@ -57,11 +57,11 @@ pub async fn run_with(
     let log = daemon.config().paths.daemon_log();
     tokio::select! {
         biased;
-        // Never ends; it only has to be polled.
+        // Never ends; it is only polled here.
         never = own_log::keep_in_bounds(log) => match never {},
-        _ = terminate.recv() => tracing::info!("SIGTERM: stopping all machines"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: stopping all machines"),
-        () = daemon.clone().serve(listener, mcp) => tracing::info!("asked to shut down: stopping all machines"),
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping all VMs"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: stopping all VMs"),
+        () = daemon.clone().serve(listener, mcp) => tracing::info!("asked to shut down: stopping all VMs"),
     }
     daemon.shutdown().await;
     Ok(())

@@ -1,4 +1,5 @@
-//! Where the MCP edge plugs in. This crate knows connections and sessions; `agentiso-mcp` knows the protocol.
+//! The interface to the MCP server: this crate knows connections and sessions, and `agentiso-mcp` knows the
+//! protocol.
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -6,10 +7,10 @@ use tokio::net::UnixStream;
 
 use crate::session::Session;
 
-/// What a client asked for when it connected; fixed for the life of the session.
+/// Options of an MCP client, fixed at connect for the life of the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct McpOptions {
-    /// `full`, `core`, or a list of tool names; `None`: as the server's configuration says.
+    /// `full`, `core`, or a list of tool names; `None`: as the daemon's configuration says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<String>,
     #[serde(default)]
@@ -17,7 +18,7 @@ pub struct McpOptions {
 }
 
 pub trait McpHandler: Send + Sync + 'static {
-    /// Speaks newline-delimited JSON-RPC on the stream until it ends. Dropping the future ends the conversation
-    /// and whatever it has under way.
+    /// Speaks newline-delimited JSON-RPC on the stream until it ends. Dropping the future ends the conversation and
+    /// the calls under way.
     fn serve(&self, session: Session, options: McpOptions, stream: UnixStream) -> BoxFuture<'static, ()>;
 }

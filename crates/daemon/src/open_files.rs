@@ -1,11 +1,11 @@
-//! How many files the daemon may have open at once.
+//! Raises the limit on files that the daemon may have open at once.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Where there is no limit: more than anybody will ever need.
+/// Stands for no limit: more than will ever be needed.
 const PLENTY: usize = 1 << 20;
 
-/// Raises the limit to what the system lets us have, and says how many that are. The usual limit is for programs that
+/// Raises the limit as far as the system allows and returns it. The usual limit is meant for programs that
 /// `select`, and one busy workspace would reach it.
 pub(crate) fn raise() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -13,7 +13,7 @@ pub(crate) fn raise() -> usize {
     let most = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => maximum,
         Err(error) => {
-            tracing::warn!(%error, "the limit of open files cannot be raised");
+            tracing::warn!(%error, "cannot raise the limit of open files");
             current
         }
     };

@@ -1,12 +1,12 @@
-//! Machines that stand ready: of the default image and size, restored, idle, nobody's.
+//! The warm pool: running VMs of the default image and size, restored, idle and without an owner.
 //!
 //! ```text
 //!  made in the background ──▶ ready ──▶ claimed: given its identity, and a workspace from then on
 //!                               └──▶ ended, outdated, or in the way: removed
 //! ```
 //!
-//! Nothing of the pool is in the ledger and its machines are in no list. Their directories say what they are, and that
-//! is why the next daemon removes what a crash leaves of them.
+//! Nothing of the pool is in the ledger, and its VMs are in no list. Their directories are described as standby,
+//! which is why the next daemon removes what a crash leaves of them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,22 +20,22 @@ use tokio::sync::Notify;
 use crate::info::NetworkInfo;
 use crate::ledger::Holds;
 use crate::machines::{ExecSpec, ImageRef, Machine, MachineSpec, Progress};
-use crate::registry::Place;
+use crate::registry::VmIdentity;
 use crate::shared::Shared;
 
-/// Whoever just got a machine uses the host first; then the next one is made.
-const BREATH: Duration = Duration::from_secs(1);
+/// The client that just got a VM uses the host first; then the next VM is made.
+const REFILL_DELAY: Duration = Duration::from_secs(1);
 
-/// How long to leave it after a machine could not be made, at first and at most.
-const PATIENCE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// The delay after a VM could not be made, at first and at most.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
-/// Commands that a machine has run before it stands ready.
+/// Commands that a VM runs before it counts as ready.
 const WARM_UPS: u32 = 5;
 
-/// The smallest command there is.
+/// A generous limit for the smallest command there is.
 const WARM_UP_DEADLINE: Duration = Duration::from_secs(60);
 
-/// A machine that is up under a name that does not count.
+/// A running VM that is no workspace yet, with an id and an address of its own.
 #[derive(Debug)]
 pub(crate) struct Standby {
     pub(crate) spec: MachineSpec,
@@ -43,19 +43,19 @@ pub(crate) struct Standby {
 }
 
 impl Standby {
-    pub(crate) fn place(&self) -> Place {
-        place_of(&self.spec)
+    pub(crate) fn place(&self) -> VmIdentity {
+        identity_of(&self.spec)
     }
 }
 
-fn place_of(spec: &MachineSpec) -> Place {
-    Place { id: spec.id, address: spec.address }
+fn identity_of(spec: &MachineSpec) -> VmIdentity {
+    VmIdentity { id: spec.id, address: spec.address }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     ready: Mutex<Vec<Standby>>,
-    /// Something was taken, or room is needed.
+    /// Notified when a VM was claimed.
     changed: Notify,
 }
 
@@ -65,7 +65,7 @@ impl Pool {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a machine that is exactly what is wanted. It is the caller's from then on.
+    /// Takes a VM of exactly this image and size. It belongs to the caller from then on.
     pub(crate) fn claim(&self, image: &ImageRef, resources: Resources) -> Option<Standby> {
         let mut ready = self.ready();
         let fits = |standby: &Standby| standby.spec.image == *image && standby.spec.resources == resources;
@@ -76,23 +76,23 @@ impl Pool {
         Some(standby)
     }
 
-    /// How many stand ready.
+    /// The number of VMs that are ready.
     pub(crate) fn count(&self) -> usize {
         self.ready().len()
     }
 
-    /// Puts back a machine that was claimed and not touched.
+    /// Puts back a VM that was claimed and not touched.
     pub(crate) fn give_back(&self, standby: Standby) {
         self.ready().push(standby);
     }
 
-    /// Takes everything if it is needed, so that somebody else can have the memory and the addresses.
+    /// Takes everything if it is needed, so that others can have the memory and the addresses.
     pub(crate) fn drain_if(&self, needed: bool) -> Vec<Standby> {
         if needed { std::mem::take(&mut *self.ready()) } else { Vec::new() }
     }
 }
 
-/// Ends machines that nobody wants and removes what belongs to them, even if the caller does not wait for it.
+/// Ends VMs that are not wanted and removes their files, even if the caller does not wait for it.
 pub(crate) async fn discard(shared: &Arc<Shared>, unwanted: Vec<Standby>) {
     let owner = Arc::clone(shared);
     let discarding = shared.tasks.spawn(async move {
@@ -102,7 +102,7 @@ pub(crate) async fn discard(shared: &Arc<Shared>, unwanted: Vec<Standby>) {
         }
     });
     if let Err(error) = discarding.await {
-        tracing::error!(%error, "machines of the pool were not all removed");
+        tracing::error!(%error, "cannot remove all unwanted VMs of the warm pool");
     }
 }
 
@@ -110,10 +110,10 @@ async fn remove(shared: &Shared, spec: &MachineSpec) {
     shared.machines.halt(spec, None).await;
     shared.network.leave_files(&spec.id).await;
     if let Err(error) = shared.machines.erase(spec).await {
-        tracing::error!(%error, "a machine of the pool left something behind");
+        tracing::error!(%error, "cannot remove all files of a VM of the warm pool");
     }
-    shared.network.leave(&spec.id);
-    shared.state().registry.release_place(place_of(spec));
+    shared.network.detach(&spec.id);
+    shared.state().registry.release_identity(identity_of(spec));
 }
 
 /// Keeps the pool filled until the daemon closes, and empties it then.
@@ -123,7 +123,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     if size == 0 {
         return;
     }
-    let mut patience = PATIENCE.0;
+    let mut patience = RETRY_DELAYS.0;
     loop {
         let closing = shared.closing.clone();
         tokio::select! {
@@ -131,16 +131,16 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = closing.cancelled() => break,
             filled = fill(&shared, size, resources) => match filled {
                 Ok(()) => {
-                    patience = PATIENCE.0;
+                    patience = RETRY_DELAYS.0;
                     changed(&shared).await;
                 }
                 Err(reason) => {
-                    tracing::info!(reason, "the pool is not full");
+                    tracing::info!(reason, "cannot fill the warm pool yet");
                     let woken = tokio::time::timeout(patience, shared.closing.cancelled()).await;
                     if woken.is_ok() {
                         break;
                     }
-                    patience = (patience * 2).min(PATIENCE.1);
+                    patience = (patience * 2).min(RETRY_DELAYS.1);
                 }
             },
         }
@@ -148,7 +148,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     discard(&shared, shared.pool.drain_if(true)).await;
 }
 
-/// Resolves when the pool is not what it was: one was claimed, or one ended by itself (and is then removed).
+/// Resolves when the pool has changed: a VM was claimed, or one ended by itself (and is then removed).
 async fn changed(shared: &Arc<Shared>) {
     let mut ends: FuturesUnordered<_> = {
         let ready = shared.pool.ready();
@@ -158,8 +158,8 @@ async fn changed(shared: &Arc<Shared>) {
         biased;
         () = shared.closing.cancelled() => {}
         () = shared.pool.changed.notified() => {
-            // Dropped without harm when the daemon closes.
-            let _ = tokio::time::timeout(BREATH, shared.closing.cancelled()).await;
+            // Stops waiting early when the daemon closes.
+            let _ = tokio::time::timeout(REFILL_DELAY, shared.closing.cancelled()).await;
         }
         Some(id) = ends.next() => {
             let dead = {
@@ -167,7 +167,7 @@ async fn changed(shared: &Arc<Shared>) {
                 ready.iter().position(|standby| standby.spec.id == id).map(|at| ready.remove(at))
             };
             if let Some(dead) = dead {
-                tracing::warn!("a machine of the pool ended by itself");
+                tracing::warn!("a VM of the warm pool ended by itself");
                 remove(shared, &dead.spec).await;
             }
         }
@@ -179,7 +179,7 @@ async fn ended(id: WorkspaceId, machine: Arc<dyn Machine>) -> WorkspaceId {
     id
 }
 
-/// Makes machines until there are enough, one at a time. Machines of an image that was rebuilt go first.
+/// Makes VMs until there are enough, one at a time. VMs of an image that was rebuilt are removed first.
 async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result<(), String> {
     let name = shared.config.storage.base_image.clone();
     let image = shared.machines.image(&name).map_err(|failure| failure.to_string())?;
@@ -194,14 +194,14 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
         let memory = shared.machines.host_memory();
         let admitted = shared.state().registry.admit_memory(resources.memory_mb, memory);
         admitted.map_err(|error| error.to_string())?;
-        let place = shared.state().registry.take_place().map_err(|error| error.to_string())?;
-        let spec = shared.standby_spec(place, image.clone(), resources);
-        if let Err(error) = shared.network.seat(place, &spec.hostname, &NetworkInfo::default()) {
-            shared.network.leave(&place.id);
-            shared.state().registry.release_place(place);
+        let identity = shared.state().registry.take_identity().map_err(|error| error.to_string())?;
+        let spec = shared.standby_spec(identity, image.clone(), resources);
+        if let Err(error) = shared.network.attach(identity, &spec.hostname, &NetworkInfo::default()) {
+            shared.network.detach(&identity.id);
+            shared.state().registry.release_identity(identity);
             return Err(error.to_string());
         }
-        // Dropped when the daemon closes; what was made of it by then is removed all the same.
+        // Dropped when the daemon closes; whatever exists by then is removed all the same.
         let mut made = Unfinished { shared, spec: Some(spec.clone()), machine: None };
         let described = shared.describe_unowned(&spec, Holds::Standby).await;
         described.map_err(|error| error.to_string())?;
@@ -212,7 +212,7 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
                 made.machine = Some(Arc::clone(&booted.machine));
                 warm_up(&*booted.machine).await?;
                 made.keep();
-                tracing::debug!(rung = %booted.rung, "a machine stands ready");
+                tracing::debug!(rung = %booted.rung, "a VM was added to the warm pool");
                 shared.pool.ready().push(Standby { spec, machine: booted.machine });
             }
             Err(failure) => {
@@ -225,7 +225,7 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
     Ok(())
 }
 
-/// Has the guest do what whoever gets it will do first, so that it is quick then.
+/// Runs in the guest what a client will do first, so that the first real command is fast.
 async fn warm_up(machine: &dyn Machine) -> Result<(), String> {
     for _ in 0..WARM_UPS {
         let spec = ExecSpec { timeout: Some(WARM_UP_DEADLINE), ..ExecSpec::shell("true") };
@@ -237,7 +237,7 @@ async fn warm_up(machine: &dyn Machine) -> Result<(), String> {
     Ok(())
 }
 
-/// Ends a machine whose making was cut short and removes its directories.
+/// Ends a VM whose creation was interrupted and removes its directories.
 struct Unfinished<'a> {
     shared: &'a Arc<Shared>,
     spec: Option<MachineSpec>,

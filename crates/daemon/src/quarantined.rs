@@ -1,14 +1,17 @@
-//! Machines in quarantine, which run on without us. When one ends, what the host had for its process alone goes: its device
-//! and its address at the bridge, and its cgroup. Its files and the address that the registry keeps for it stay for whoever
-//! recovers it; a seat makes a device anew.
+//! Watches VMs in quarantine, which run on without the daemon.
+//!
+//! When one ends, the resources that the host held for its process alone are released: its device and its address
+//! at the bridge, and its cgroup. Its files, and the address that the registry keeps for it, stay for a later
+//! recovery; a new attachment creates a new device.
 
 use std::sync::Arc;
 
 use crate::machines::MachineRecord;
-use crate::opening::FoundMachines;
 use crate::shared::Shared;
+use crate::startup::FoundMachines;
 
-/// Watches every machine in quarantine, also one that is recovered later: what has a seat by then is left alone.
+/// Watches every VM in quarantine, including those recovered later: a VM that has an attachment by then is left
+/// alone.
 pub(crate) fn watch(shared: &Arc<Shared>, found: &FoundMachines) {
     let ids: Vec<_> = shared.state().registry.quarantine.workspaces.keys().copied().collect();
     for record in ids.iter().filter_map(|id| found.machine(id)) {
@@ -21,7 +24,7 @@ async fn release(shared: Arc<Shared>, record: MachineRecord) {
         biased;
         () = shared.ended.cancelled() => {}
         () = shared.machines.stray_ended(&record) => {
-            tracing::warn!(pid = record.pid, "a machine that was found in quarantine has ended");
+            tracing::warn!(pid = record.pid, "a VM in quarantine has ended");
             shared.network.strays_are_gone();
         }
     }

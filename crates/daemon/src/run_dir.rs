@@ -1,8 +1,9 @@
-//! One daemon per run directory: sockets and machines in it belong to the workspaces of one state directory.
+//! Allows one daemon per run directory: the sockets and VMs in it belong to the workspaces of one state directory.
 //!
-//! A daemon locks `<run>/owner` while it runs and writes into it which state file it serves. The file stays, so that after
-//! a crash it still says whose machines run there. A daemon of another state directory is refused while the first one
-//! runs, and also while only its machines do: it would take them for strays. It may have the directory once they are gone.
+//! A daemon locks `<run>/owner` while it runs and writes into it which state file it serves. The file stays, so
+//! that after a crash it still says whose VMs run there. A daemon of another state directory is refused while the
+//! first one runs, and also while only its VMs do, because it would take them for strays. It may have the directory
+//! once they are gone.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -17,7 +18,7 @@ use thiserror::Error;
 
 use crate::found_daemon::share_directory;
 
-/// Two short lines; more is not read.
+/// The file has two short lines; more is not read.
 const MAX_OWNER_BYTES: u64 = 8 * 1024;
 
 #[derive(Debug, Error)]
@@ -28,12 +29,12 @@ pub enum RunDirError {
     )]
     InUse { run: PathBuf, owner: Option<Owner> },
     #[error(
-        "vm.run_dir {run} belongs to {}, and {machines} of its machines still run there; go on with that state_file \
-         (or stop its machines with it first), or give this configuration a run_dir of its own",
+        "vm.run_dir {run} belongs to {}, and {machines} of its VMs still run there; use that state_file \
+         (or stop its VMs with it first), or give this configuration a run_dir of its own",
         .owner.state_file
     )]
     Machines { run: PathBuf, owner: Owner, machines: usize },
-    #[error("{path} cannot be used: {source}")]
+    #[error("cannot use {path}: {source}")]
     Io {
         path: PathBuf,
         #[source]
@@ -48,7 +49,7 @@ fn of(owner: &Option<Owner>) -> String {
         .unwrap_or_default()
 }
 
-/// Who wrote the file.
+/// The daemon that wrote the owner file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub pid: u32,
@@ -68,20 +69,21 @@ impl Owner {
         Some(Self { pid: pid.parse().ok()?, state_file: state_file.to_owned() })
     }
 
-    /// Whether it serves the same directory of workspaces. The state file in it may have another name since.
+    /// Whether this owner serves the same directory of workspaces. The state file in it may have been renamed
+    /// since.
     fn is_of(&self, state_file: &str) -> bool {
         share_directory(&self.state_file, state_file)
     }
 }
 
-/// Held until it is dropped.
+/// A lock on the run directory, held until it is dropped.
 #[derive(Debug)]
 pub(crate) struct RunDirLock {
     _file: File,
 }
 
 impl RunDirLock {
-    /// For a daemon that holds the lock of its state directory.
+    /// Requires that the daemon already holds the lock of its state directory.
     pub(crate) fn acquire(paths: &Paths) -> Result<Self, RunDirError> {
         let run = &paths.run;
         let path = owner_file(run);
@@ -96,7 +98,7 @@ impl RunDirLock {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(RunDirError::InUse { run: run.clone(), owner }),
             Err(error) => return Err(failed(error.into())),
         }
-        // A daemon of a version without this file does not lock it, but listens.
+        // A daemon of a version without this file does not lock it, but it listens.
         if UnixStream::connect(paths.daemon_socket()).is_ok() {
             return Err(RunDirError::InUse { run: run.clone(), owner: None });
         }
@@ -119,7 +121,7 @@ pub(crate) fn owner_of(run: &Path) -> Option<Owner> {
     }
 }
 
-/// The owner of the machines in the run directory, and how many there are, if that is another state directory. A daemon of
+/// The owner of the VMs in the run directory and their number, if the owner is another state directory. A daemon of
 /// this configuration would be refused.
 pub fn others_machines(paths: &Paths) -> Option<(Owner, usize)> {
     let owner = Owner::read(&File::open(owner_file(&paths.run)).ok()?);
@@ -143,8 +145,8 @@ fn owner_file(run: &Path) -> PathBuf {
     run.join("owner")
 }
 
-/// A state file's name, the same by whatever path its directory is reached. The file itself is replaced with every change
-/// and need not be there.
+/// A name for a state file that is the same by whichever path its directory is reached. The file itself is replaced
+/// with every change and need not exist.
 pub(crate) fn identity(state_file: &Path) -> String {
     let directory =
         state_file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -183,13 +185,14 @@ mod tests {
         agentiso_core::config::Config::parse(&text, &dirs).unwrap().paths
     }
 
-    /// A process that looks like a machine in this run directory, left by a daemon that is gone.
+    /// A process that looks like a VM in this run directory, left by a daemon that is gone.
     struct Machine(rustix::process::Pid);
 
     impl Machine {
         fn start(run: &Path) -> Self {
-            let waits =
-                "sh -c 'while :; do sleep 1; done' x -name \"$1\" -pidfile \"$2\" >/dev/null 2>&1 & echo $!";
+            // The process prints its own pid, so its command line is complete by then. It stops itself instead of running
+            // `sleep`: between fork and exec a child shows the same command line as its parent.
+            let waits = "sh -c 'echo $$; exec >/dev/null; kill -STOP $$' x -name \"$1\" -pidfile \"$2\" 2>/dev/null &";
             let id = agentiso_core::ids::WorkspaceId::random();
             let mut command = Command::new("sh");
             command.args(["-c", waits, "x", &format!("agentiso-{id}")]);
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listening_daemon_without_a_mark_is_respected() {
+    fn unmarked_listening_daemon_blocks_the_run_directory() {
         let root = tempfile::tempdir().unwrap();
         let one = paths(root.path(), "one");
         let _listens = UnixListener::bind(one.daemon_socket()).unwrap();
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symlinked_state_directory_is_the_same() {
+    fn symlinked_state_directory_has_the_same_identity() {
         let root = tempfile::tempdir().unwrap();
         let one = paths(root.path(), "one");
         let link = root.path().join("link");
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_keep_a_symlinked_run_directory() {
+    fn vms_keep_a_symlinked_run_directory() {
         let root = tempfile::tempdir().unwrap();
         let one = paths(root.path(), "one");
         let link = root.path().join("link");
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn running_machines_keep_their_run_directory() {
+    fn running_vms_keep_their_run_directory() {
         let root = tempfile::tempdir().unwrap();
         let (one, two) = (paths(root.path(), "one"), paths(root.path(), "two"));
         drop(RunDirLock::acquire(&one).unwrap());

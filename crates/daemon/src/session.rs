@@ -1,8 +1,8 @@
-//! What one connection can do. Every call checks ownership here and then leaves the work to the workspace's
+//! The operations of one client's session. Every call checks ownership here and then leaves the work to the workspace's
 //! runner.
 
-mod birth;
-mod carry;
+mod creation;
+mod export_import;
 mod forks;
 mod git;
 mod guarded;
@@ -53,12 +53,11 @@ pub(crate) use teams::recover as recover_teams;
 pub use teams::{MemberInfo, Received, RoleRequest, Sent, TeamError, TeamInfo, TeamRequest};
 pub use watch::Watch;
 
-/// How long a call waits for a machine that is being found again after a restart. Clients give most calls 30
-/// seconds.
+/// How long a call waits for a VM that the daemon is finding again after a restart. Clients give most calls 30 seconds.
 const ATTACH_WAIT: Duration = Duration::from_secs(20);
 
-/// A session's handle. When the last clone is dropped the session becomes a ghost: its workspaces stay and can
-/// be adopted.
+/// A handle to a session. When the last clone is dropped the session becomes a ghost: its workspaces stay and can be
+/// adopted.
 #[derive(Clone, Debug)]
 pub struct Session(Arc<Inner>);
 
@@ -71,7 +70,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Ownership is in the ledger already; being a ghost is what a restart makes of every session.
+        // Nothing to save: the ledger has the ownership already, and a restart makes every session a ghost.
         self.shared.state().registry.close_session(&self.id);
     }
 }
@@ -105,7 +104,7 @@ impl Session {
         self.0.kind
     }
 
-    /// The largest machine that the configuration allows.
+    /// The largest VM that the configuration allows.
     pub fn resource_limits(&self) -> agentiso_core::resources::ResourceLimits {
         self.shared().config.resource_limits()
     }
@@ -123,11 +122,12 @@ impl Session {
         if self.shared().closing.is_cancelled() { Err(OpError::ShuttingDown) } else { Ok(()) }
     }
 
-    /// Counts calls of an agent against what the server lets through; called once their arguments are known to be
-    /// good. A person at the shell is not counted.
+    /// Counts calls of a client against the daemon's rate limit; called once their arguments are known to be valid. A
+    /// user at the shell is not limited.
     pub fn charge(&self, category: RateCategory, calls: u32) -> Result<(), OpError> {
         match self.0.kind {
-            // What runs inside may wear out itself, and nobody else's share of what all may call.
+            // Sessions from inside a workspace are not counted, so that they cannot use up the limit that all clients
+            // share.
             SessionKind::Shell | SessionKind::Bound(_) => Ok(()),
             SessionKind::Client => {
                 let shared = self.shared();
@@ -143,18 +143,18 @@ impl Session {
         WorkspaceInfo { network_trouble, ..registry.info(workspace, &self.0.id) }
     }
 
-    /// Nothing is begun on a disk that is nearly full.
+    /// Refuses to begin anything on a disk that is nearly full.
     pub(crate) fn refuse_when_full(&self) -> Result<(), OpError> {
         let space = self.shared().machines.host_space();
         self.shared().space.promise(space, 0).map(drop).map_err(OpError::from)
     }
 
-    /// Makes a workspace and returns when its guest answers. Dropping the future undoes it.
+    /// Creates a workspace and returns when its guest answers. Dropping the future undoes it.
     pub async fn create(&self, request: CreateRequest, progress: &Progress) -> Result<Created, OpError> {
         self.create_for(Lifetime::Lasting, request, progress).await
     }
 
-    /// The same for a workspace that may be there for one call only.
+    /// Like [`Self::create`], for a workspace that may exist for one call only.
     async fn create_for(
         &self,
         lifetime: Lifetime,
@@ -169,13 +169,13 @@ impl Session {
             Some(standby) => self.reserve_standby(wanted, standby)?,
             None => (self.reserve(wanted).await?, Seed::Image),
         };
-        let born = self.bear(reserved, seed, progress).born().await?;
-        let (info, delivered) = born.accept(self)?;
+        let finished = self.begin_creation(reserved, seed, progress).finished().await?;
+        let (info, delivered) = finished.accept(self)?;
         let from_pool = info.rung == Some(Rung::Pool);
         Ok(Created { info, boot_time_ms: delivered.boot_time_ms, from_pool })
     }
 
-    /// Makes a machine that stands ready the one of a new workspace. Its memory is taken already.
+    /// Gives a VM of the warm pool to a new workspace. Its memory is in use already.
     fn reserve_standby(&self, wanted: Wanted, standby: Standby) -> Result<(Workspace, Seed), OpError> {
         let wanted = Wanted { place: Some(standby.place()), ..wanted };
         let reserved =
@@ -195,15 +195,15 @@ impl Session {
             self.shared().change(|registry| registry.reserve(wanted, &self.0.id, self.0.kind, memory))
         };
         let reserved = reserve(wanted.clone());
-        let held = matches!(
+        let is_short = matches!(
             reserved,
             Err(OpError::HostMemory(_) | OpError::NoAddress(_) | OpError::TooManyMachines { .. })
         );
-        let spare = self.shared().pool.drain_if(held);
+        let spare = self.shared().pool.drain_if(is_short);
         if spare.is_empty() {
             return reserved;
         }
-        // Whoever asks counts more than whoever may ask.
+        // A real request outranks the warm pool.
         pool::discard(self.shared(), spare).await;
         reserve(wanted)
     }
@@ -213,7 +213,7 @@ impl Session {
         registry.find(&WorkspaceRef::Id(workspace.id)).map(|workspace| self.view(registry, workspace))
     }
 
-    /// Fills in what the caller left open.
+    /// Fills in the defaults for what the request leaves open.
     fn resolve(&self, request: CreateRequest) -> Result<Wanted, OpError> {
         let config = &self.shared().config;
         let default = config.default_resources();
@@ -235,7 +235,7 @@ impl Session {
         })
     }
 
-    /// Whether a workspace of which nothing is said reaches the internet.
+    /// Whether a workspace reaches the internet if its request does not say.
     pub fn has_internet_by_default(&self) -> bool {
         self.default_network().policy.allow_internet
     }
@@ -257,12 +257,13 @@ impl Session {
         })
     }
 
-    /// Removes a workspace for good: one of ours, or one that nobody speaks for. Gives back what it was.
+    /// Destroys a workspace that this session owns, or whose owner is gone. Returns what it was.
     pub async fn destroy(&self, wanted: &WorkspaceRef) -> Result<WorkspaceInfo, OpError> {
         self.destroy_by_force(wanted, false).await
     }
 
-    /// The same, with `force` also for one whose owner is connected but has been silent for long enough.
+    /// Like [`Self::destroy`]. With `force` it also destroys a workspace whose owner is connected but has been silent
+    /// for long enough.
     pub async fn destroy_by_force(
         &self,
         wanted: &WorkspaceRef,
@@ -322,7 +323,7 @@ impl Session {
         }
     }
 
-    /// All workspaces, the oldest first, those of other sessions included.
+    /// All workspaces, oldest first, including those of other sessions.
     pub fn list(&self, filter: Option<PublicState>) -> Vec<WorkspaceInfo> {
         let _call = self.begin_call();
         let registry = &self.shared().state().registry;
@@ -360,7 +361,7 @@ impl Session {
         state.registry.find_owned(wanted, &self.0.id, self.0.kind).cloned()
     }
 
-    /// The last lines of what the machine wrote, kept until the workspace is destroyed.
+    /// The last lines that the VM logged. The logs are kept until the workspace is destroyed.
     pub async fn logs(
         &self,
         wanted: &WorkspaceRef,
@@ -397,8 +398,8 @@ impl Session {
         Ok(Adopted { info, forced: force })
     }
 
-    /// Takes those of the named workspaces that nobody speaks for, and gives the names of those it took. One that it may not
-    /// take, or that is not there, is left to the call that wants it.
+    /// Adopts those of the named workspaces that have no connected owner, and returns their names. A workspace that
+    /// does not exist or may not be adopted is skipped: the call that needs it reports the error.
     pub async fn adopt_ownerless(&self, wanted: &[WorkspaceRef]) -> Vec<WorkspaceName> {
         let mut adopted = Vec::new();
         if self.0.kind != SessionKind::Client {
@@ -417,8 +418,8 @@ impl Session {
         adopted
     }
 
-    /// Takes everything that nobody speaks for; with `force` it tries everything that is not ours and reports
-    /// the refusals.
+    /// Adopts all workspaces without a connected owner. With `force` it tries every workspace that this session does
+    /// not own, and reports the refusals.
     pub async fn adopt_all(&self, force: bool) -> BulkAdopted {
         let _call = self.begin_call();
         let wanted = self.shared().state().registry.adoptable(&self.0.id, force, Instant::now());
@@ -432,7 +433,7 @@ impl Session {
         result
     }
 
-    /// A running workspace's guest. Waits for one that is still being found again after a restart.
+    /// The guest of a running workspace. Waits if the daemon is still finding the VM again after a restart.
     pub async fn guest(&self, wanted: &WorkspaceRef) -> Result<Guest, OpError> {
         let _call = self.begin_call();
         self.refuse_when_closing()?;
@@ -441,7 +442,7 @@ impl Session {
         Ok(Guest::new(self.clone(), workspace.id, workspace.name, machine))
     }
 
-    /// Waits until a machine that has just come up may run its first command.
+    /// Waits until a VM that has just started may run its first command.
     pub(crate) async fn first_turn(&self, id: &WorkspaceId) -> Option<Turn> {
         self.shared().first_turns.take(id).await
     }
@@ -451,7 +452,7 @@ impl Session {
         workspace: &Workspace,
         handle: Option<Handle>,
     ) -> Result<Arc<dyn Machine>, OpError> {
-        let attaching = || self.not_at_hand(workspace);
+        let attaching = || self.unusable_vm_error(workspace);
         if workspace.out_of_reach.is_some() {
             return Err(attaching());
         }
@@ -467,7 +468,7 @@ impl Session {
         match settled {
             Some(Live::Up(machine)) => Ok(machine),
             Some(Live::Down | Live::Attaching) | None => {
-                // It stopped between the admission and now; say so as admission would.
+                // It stopped after it was admitted; report the same error as the admission would.
                 let state = self.shared().state();
                 Registry::admit(state.registry.find(&WorkspaceRef::Id(workspace.id))?, Operation::UseGuest)?;
                 drop(state);
@@ -476,8 +477,8 @@ impl Session {
         }
     }
 
-    /// Its machine runs and is not at hand: why, if that is known.
-    fn not_at_hand(&self, workspace: &Workspace) -> OpError {
+    /// The error for a VM that runs and cannot be used, with the reason if it is known.
+    fn unusable_vm_error(&self, workspace: &Workspace) -> OpError {
         let name = workspace.name.clone();
         match self.shared().workspace(&workspace.id).and_then(|workspace| workspace.out_of_reach) {
             Some(reason) => OpError::OutOfReach { name, reason },
@@ -485,7 +486,7 @@ impl Session {
         }
     }
 
-    /// What this host runs machines with.
+    /// The facts about this host that matter for running VMs.
     pub async fn host_facts(&self) -> Result<HostFacts, OpError> {
         let facts = self.shared().machines.facts().await;
         facts.map_err(|failure| OpError::HostUnfit { reason: failure.to_string() })

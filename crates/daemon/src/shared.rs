@@ -1,4 +1,5 @@
-//! What all tasks of one daemon share: the configuration, the registry behind its lock, and the ways to save it.
+//! State that all tasks of one daemon share: the configuration, the registry behind its lock, and the ways to save
+//! it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,7 @@ use crate::mcp_bridge::McpBridge;
 use crate::metrics::Metrics;
 use crate::network::Network;
 use crate::pool::Pool;
-use crate::registry::{self, Place, Registry, Status, Workspace};
+use crate::registry::{self, Registry, Status, VmIdentity, Workspace};
 use crate::run_dir::RunDirLock;
 use crate::runner::Handle;
 use crate::space::SpacePromises;
@@ -32,16 +33,16 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) machines: Arc<dyn Machines>,
     state: Mutex<State>,
-    /// Marked whenever the registry was changed, for those who watch workspaces.
+    /// Notified after every change of the registry, for those who watch workspaces.
     pub(crate) changed: watch::Sender<()>,
     store: Store,
-    /// Something has changed that the ledger may be told later.
+    /// Set when something changed that the ledger may get with a later save.
     save_later: AtomicBool,
-    /// Cancelled when the daemon begins to shut down: no operation begins any more, creates are rolled back.
+    /// Cancelled when the daemon begins to shut down: no operation begins any more, and creates are rolled back.
     pub(crate) closing: CancellationToken,
-    /// Cancelled when all machines are down: every task ends.
+    /// Cancelled when all VMs are down: every task ends.
     pub(crate) ended: CancellationToken,
-    /// Turns of forks to come up, shared by all sessions: a host that brings up many at once is slow for each.
+    /// Permits for forks to boot, shared by all sessions: a host that boots many at once is slow for each.
     pub(crate) forks: Semaphore,
     pub(crate) first_turns: FirstTurns,
     pub(crate) space: SpacePromises,
@@ -49,11 +50,11 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) network: Network,
     pub(crate) mail: MailStore,
-    /// MCP for what runs inside workspaces, if it is enabled.
+    /// The MCP bridge for programs inside workspaces, if it is enabled.
     pub(crate) mcp_bridge: Option<Arc<McpBridge>>,
-    /// Workspaces that are merged into.
+    /// Workspaces that a merge is changing.
     pub(crate) merging: Claims<WorkspaceId>,
-    /// Whose turn it is to write the notes about members of teams.
+    /// Held while the notes about members of teams are written.
     pub(crate) cards: tokio::sync::Mutex<()>,
     /// Names under which a workspace is being prepared.
     pub(crate) preparing: Claims<WorkspaceName>,
@@ -62,7 +63,8 @@ pub(crate) struct Shared {
     _locks: (InstanceLock, RunDirLock),
 }
 
-/// How many forks come up at once: a processor each, because that is what one needs until it answers.
+/// The number of forks that boot at once: one per processor, because a boot needs a whole processor until it
+/// answers.
 fn turns(allowed: u32) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     processors.min(allowed as usize)
@@ -72,11 +74,11 @@ fn turns(allowed: u32) -> usize {
 pub(crate) struct State {
     pub(crate) registry: Registry,
     pub(crate) runners: HashMap<WorkspaceId, Handle>,
-    /// Counts the changes, so that savers know whether theirs is on disk.
+    /// Counts the changes, so that a saver knows whether its change is on disk.
     generation: u64,
 }
 
-/// What was found on disk at start.
+/// The state found on disk at start.
 #[derive(Debug)]
 pub(crate) struct OnDisk {
     pub(crate) registry: Registry,
@@ -119,8 +121,8 @@ impl Shared {
         }
     }
 
-    /// A panic while the lock was held cannot have left the registry torn: every change to it is one insert,
-    /// remove or assignment.
+    /// A poisoned lock is used all the same: every change is one insert, remove or assignment, so a panic cannot
+    /// have left the registry half changed.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -130,7 +132,7 @@ impl Shared {
         let mut state = self.state();
         state.generation += 1;
         let done = change(&mut state.registry);
-        // Only now: whoever wakes up finds the change.
+        // Only after the lock is released, so that a woken task finds the change.
         drop(state);
         self.changed.send_replace(());
         done
@@ -146,8 +148,8 @@ impl Shared {
         self.state().registry.get(id).cloned()
     }
 
-    /// Has the network know which machines are near to each other. One lock for both, so that what was true last is what
-    /// it knows.
+    /// Tells the network which VMs share a team. The registry's lock is held for all of it, so that the network
+    /// ends up with the latest state.
     pub(crate) fn regroup(&self) {
         let registry = &self.state().registry;
         for workspace in registry.iter() {
@@ -161,8 +163,8 @@ impl Shared {
         state.generation += 1;
         state.registry.remove(id);
         state.runners.remove(id);
-        // Under the lock: whoever gets its address next finds the seat free.
-        self.network.leave(id);
+        // Under the lock, so that the next workspace with this address finds the attachment free.
+        self.network.detach(id);
         if let Some(bridge) = &self.mcp_bridge {
             bridge.forget(id);
         }
@@ -181,10 +183,10 @@ impl Shared {
         self.store.save(generation, take).await
     }
 
-    /// For changes that have already happened in the world: a failed save is reported and made good later.
+    /// For changes that already happened outside the ledger: a failed save is reported and repeated later.
     pub(crate) async fn save_or_warn(&self, what: &str) {
         if let Err(error) = self.save().await {
-            tracing::error!(%error, "{what}, but the ledger could not be saved; it will be tried again");
+            tracing::error!(%error, "{what}, but the ledger could not be saved; will retry");
         }
     }
 
@@ -193,7 +195,7 @@ impl Shared {
         self.save_later.store(true, Ordering::Release);
     }
 
-    /// Whether there is something to save that nobody is saving.
+    /// Whether there is an unsaved change that no task is saving.
     pub(crate) fn ledger_is_behind(&self) -> bool {
         self.save_later.swap(false, Ordering::AcqRel) || self.store.is_behind()
     }
@@ -211,7 +213,7 @@ impl Shared {
         }
     }
 
-    /// Says in a directory that is about to be made that it is nobody's, so that it is removed after a crash.
+    /// Writes into a new directory that it belongs to nobody, so that it is removed after a crash.
     pub(crate) async fn describe_unowned(&self, spec: &MachineSpec, holds: Holds) -> Result<(), LedgerError> {
         let (directory, description) = (spec.data_dir.clone(), Description::new(spec.id, 0, holds));
         let written = tokio::task::spawn_blocking(move || {
@@ -224,9 +226,15 @@ impl Shared {
         written.await.map_err(failed)?
     }
 
-    /// A machine of the pool: like any other, in a place that no workspace has, and with nobody's name.
-    pub(crate) fn standby_spec(&self, place: Place, image: ImageRef, resources: Resources) -> MachineSpec {
-        let Place { id, address } = place;
+    /// The specification of a VM for the warm pool: like any other, with an id and an address that no workspace
+    /// has, and without a name of its own.
+    pub(crate) fn standby_spec(
+        &self,
+        identity: VmIdentity,
+        image: ImageRef,
+        resources: Resources,
+    ) -> MachineSpec {
+        let VmIdentity { id, address } = identity;
         MachineSpec {
             id,
             hostname: "standby".to_owned(),

@@ -1,4 +1,4 @@
-//! Room on the host's disk that was promised to snapshots which are still being written.
+//! Space on the host's disk that is promised to snapshots still being written.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use agentiso_core::space::{HostSpace, HostSpaceShort};
 #[derive(Debug, Default)]
 pub(crate) struct SpacePromises(Arc<Mutex<u64>>);
 
-/// Room that is kept until it is dropped.
+/// Space that is reserved until this is dropped.
 #[derive(Debug)]
 pub(crate) struct SpacePromise {
     bytes: u64,
@@ -15,8 +15,8 @@ pub(crate) struct SpacePromise {
 }
 
 impl SpacePromises {
-    /// Whether there is room for so much more, and the promise of it. Under one lock, so that two cannot be
-    /// promised the same room.
+    /// Promises so many bytes if there is room. Checking and promising happen under one lock, so that the same
+    /// space is never promised twice.
     pub(crate) fn promise(
         &self,
         space: Option<HostSpace>,
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_room_is_promised_once() {
+    fn disk_space_is_promised_once() {
         let space = Some(HostSpace { total_bytes: 1000, available_bytes: 150 });
         let promises = SpacePromises::default();
         let first = promises.promise(space, 100).unwrap();

@@ -1,8 +1,8 @@
-//! Removing what a crash left behind, where a record says that it was never finished or was meant to go, and nothing
-//! else.
+//! Removes what a crash left behind, but only where a record says that it was never finished or was meant to be
+//! removed.
 //!
-//! It is decided when the daemon opens, before it makes anything of its own, and done afterwards in the background:
-//! machines first, so that none writes into a directory that is being removed.
+//! The decision is made when the daemon opens, before it makes anything of its own. The removal runs afterwards in
+//! the background: VMs first, so that none writes into a directory that is being removed.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -16,20 +16,20 @@ use agentiso_host::strays::{remove_run_dir, stray_run_dirs};
 use crate::machines::Stray;
 use crate::shared::Shared;
 
-/// What is to be removed.
+/// Everything that is to be removed.
 #[derive(Debug)]
 pub(crate) struct Leftovers {
     machines: Vec<Stray>,
-    /// Their descriptions say that they are to go.
+    /// Directories whose descriptions mark them for removal.
     directories: Vec<PathBuf>,
-    /// Their names do.
+    /// Directories whose names mark them as deleted.
     deleted: Vec<PathBuf>,
-    /// Sockets of machines that have ended.
+    /// Socket directories of VMs that have ended.
     run_dirs: Vec<PathBuf>,
 }
 
 impl Leftovers {
-    /// `known` are the workspaces whose sockets stay.
+    /// `known` lists the workspaces whose sockets stay.
     pub(crate) fn new(
         paths: &Paths,
         known: &BTreeSet<WorkspaceId>,
@@ -46,8 +46,8 @@ pub(crate) async fn run(shared: Arc<Shared>, leftovers: Leftovers) {
     for stray in &leftovers.machines {
         let (pid, run_dir) = (stray.record.pid, stray.run_dir.display());
         match shared.machines.end_stray(stray).await {
-            Ok(()) => tracing::warn!(pid, %run_dir, "ended a machine that was not finished, or meant to go"),
-            Err(error) => tracing::error!(pid, %run_dir, error, "a machine could not be ended"),
+            Ok(()) => tracing::warn!(pid, %run_dir, "killed a VM that was unfinished or being removed"),
+            Err(error) => tracing::error!(pid, %run_dir, error, "cannot kill a VM"),
         }
     }
     shared.network.strays_are_gone();
@@ -64,12 +64,12 @@ pub(crate) async fn run(shared: Arc<Shared>, leftovers: Leftovers) {
             let leftover = path.display();
             match remove_run_dir(&path) {
                 Ok(true) => tracing::warn!(%leftover, "removed"),
-                Ok(false) => tracing::error!(%leftover, "there are files in it that are not ours; it stays"),
+                Ok(false) => tracing::error!(%leftover, "not removed: it has files that are not agentiso's"),
                 Err(error) => tracing::error!(%leftover, %error, "could not be removed"),
             }
         }
     });
     if let Err(error) = removal.await {
-        tracing::error!(%error, "the leftovers of earlier runs were not all removed");
+        tracing::error!(%error, "cannot remove all leftovers of earlier runs");
     }
 }

@@ -1,5 +1,5 @@
-//! The templates of the default image and size, made in the background as soon as the daemon runs. Other sizes
-//! get theirs after their first boot, from the host's own keeper.
+//! Makes the templates of the default image and size, in the background as soon as the daemon runs. Other sizes get
+//! theirs after their first boot, from `agentiso-host`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::shared::Shared;
 pub(crate) async fn run(shared: Arc<Shared>) {
     let image = shared.config.storage.base_image.clone();
     if let Err(failure) = shared.machines.image(&image) {
-        tracing::info!(%failure, "no templates are made yet");
+        tracing::info!(%failure, "cannot create templates yet");
         return;
     }
     let resources = shared.config.default_resources();
@@ -17,7 +17,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         () = shared.closing.cancelled() => {}
         made = shared.machines.prepare(&image, resources) => match made {
             Ok(()) => tracing::info!(%image, ?resources, "templates are ready"),
-            Err(error) => tracing::warn!(%image, %error, "no template; machines will boot instead"),
+            Err(error) => tracing::warn!(%image, %error, "cannot create templates; VMs will cold boot instead"),
         },
     }
 }

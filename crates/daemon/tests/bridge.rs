@@ -1,4 +1,5 @@
-//! What the daemon leaves of a machine at a bridge of the host. The bridge is in a network namespace of the test.
+//! Tests that the daemon removes the TAP device of a discarded VM from a bridge of the host. The bridge is in a
+//! network namespace of the test.
 
 mod support;
 
@@ -12,12 +13,12 @@ use std::thread;
 use agentiso_daemon::{Daemon, SessionKind};
 use rustix::ioctl::{Setter, ioctl};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use support::{Handle, World, config, eventually};
+use support::{FakeHost, FakeMachines, config, eventually};
 
 const ID: &str = "00000002-0000-4000-8000-000000000000";
 const TAP: &str = "aiso00000002";
 
-/// Runs a command where the calling thread is.
+/// Runs a command in the network namespace of the calling thread.
 fn sh(command: &str) -> String {
     let output = Command::new("sh").args(["-ec", command]).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -47,26 +48,28 @@ fn has_tap() -> bool {
     sh("ip -o link show").contains(TAP)
 }
 
-/// Tells a story of a daemon at a bridge that finds a machine which nobody knows.
-fn with_unknown_machine(tell: impl AsyncFnOnce(&Daemon, &World, i32) + Send) {
+/// Runs `tell` with a daemon at a bridge that found a VM which its ledger does not list.
+fn with_unknown_machine(tell: impl AsyncFnOnce(&Daemon, &FakeHost, i32) + Send) {
     let told = thread::scope(|scope| {
         let told = scope.spawn(|| {
             enter_namespace().map_err(|error| format!("no network namespace can be made: {error}"))?;
             sh(&format!("ip tuntap add {TAP} mode tap; ip link set {TAP} up"));
             let dir = tempfile::tempdir().unwrap();
-            let world = World::new(dir.path());
-            let pid = world.spawn_stray(ID);
-            world.open_files.lock().unwrap().insert(pid, connect(TAP));
+            let host = FakeHost::new(dir.path());
+            let pid = host.spawn_stray(ID);
+            host.open_files.lock().unwrap().insert(pid, connect(TAP));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let config = config(dir.path(), "[network]\nbackend = \"bridge\"\n");
                 let leftover = config.paths.run.join("00000003");
                 fs::create_dir_all(&leftover).unwrap();
-                let daemon = Daemon::open_with(config, Arc::new(Handle(Arc::clone(&world)))).await.unwrap();
-                // The start sweeps the network first, and then this. What comes later is not its doing.
+                let daemon =
+                    Daemon::open_with(config, Arc::new(FakeMachines(Arc::clone(&host)))).await.unwrap();
+                // The start sweeps the network first and removes this directory afterwards. Removals seen later are
+                // not the sweep's.
                 eventually("the end of the sweep", || !leftover.exists()).await;
                 assert!(has_tap(), "a machine is connected to it");
-                tell(&daemon, &world, pid).await;
+                tell(&daemon, &host, pid).await;
                 daemon.shutdown().await;
             });
             Ok::<_, String>(())
@@ -81,18 +84,18 @@ fn with_unknown_machine(tell: impl AsyncFnOnce(&Daemon, &World, i32) + Send) {
 }
 
 #[test]
-fn discarded_machine_leaves_no_port() {
-    with_unknown_machine(async |daemon: &Daemon, world: &World, pid: i32| {
+fn discarded_vm_leaves_no_tap_device() {
+    with_unknown_machine(async |daemon: &Daemon, host: &FakeHost, pid: i32| {
         daemon.open_session(SessionKind::Shell).discard(ID).await.unwrap();
-        assert!(!world.lives(pid));
+        assert!(!host.lives(pid));
         assert!(!has_tap(), "{}", sh("ip -o link show"));
     });
 }
 
 #[test]
-fn discarding_an_ended_machine_removes_its_port() {
-    with_unknown_machine(async |daemon: &Daemon, world: &World, pid: i32| {
-        world.kill(pid, "it ended by itself");
+fn discarding_an_ended_vm_removes_its_tap() {
+    with_unknown_machine(async |daemon: &Daemon, host: &FakeHost, pid: i32| {
+        host.kill(pid, "it ended by itself");
         daemon.open_session(SessionKind::Shell).discard(ID).await.unwrap();
         assert!(!has_tap(), "{}", sh("ip -o link show"));
     });

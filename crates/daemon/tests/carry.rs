@@ -1,4 +1,4 @@
-//! Snapshots that leave in a file and workspaces that come from one, in a world of files.
+//! Tests for exporting snapshots to files and importing workspaces from them, against the fake host.
 
 mod support;
 
@@ -9,7 +9,7 @@ use agentiso_core::names::WorkspaceName;
 use agentiso_daemon::{
     ExportRequest, Exported, ImportRequest, Imported, OpError, Progress, Rung, Session, SessionKind,
 };
-use support::{Fault, World, by_name, eventually, named, open, say, snap};
+use support::{FakeHost, Fault, by_name, eventually, named, open, run_command, snap};
 
 async fn export(session: &Session, file: &Path, replace: bool) -> Result<Exported, OpError> {
     let file = file.to_owned();
@@ -23,13 +23,13 @@ async fn import(session: &Session, file: &Path, name: Option<&str>) -> Result<Im
     session.import_snapshot(request, &Progress::silent()).await
 }
 
-/// A workspace that has written and remembers something, and a snapshot of that.
+/// Creates a workspace with data on its disk and in its memory, and a snapshot of both.
 async fn prepared(session: &Session) {
     session.create(named("web"), &Progress::silent()).await.unwrap();
-    say(session, "web", "write one").await.unwrap();
-    say(session, "web", "remember two").await.unwrap();
+    run_command(session, "web", "write one").await.unwrap();
+    run_command(session, "web", "remember two").await.unwrap();
     session.snapshot(&by_name("web"), snap("ready"), true, &Progress::silent()).await.unwrap();
-    say(session, "web", "write three").await.unwrap();
+    run_command(session, "web", "write three").await.unwrap();
 }
 
 fn disks(root: &Path) -> usize {
@@ -37,10 +37,10 @@ fn disks(root: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn a_workspace_comes_out_of_a_file_as_the_snapshot_was() {
+async fn imported_workspace_equals_the_exported_snapshot() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     prepared(&session).await;
     let file = dir.path().join("file");
@@ -54,36 +54,36 @@ async fn a_workspace_comes_out_of_a_file_as_the_snapshot_was() {
     assert_eq!((imported.workspace.rung, &imported.warning), (Some(Rung::Memory), &None));
     assert_eq!(imported.workspace.resources, session.info(&by_name("web")).await.unwrap().resources);
     assert!(imported.workspace.owned && imported.workspace.forked_from.is_none());
-    assert_eq!(say(&session, "copy", "read").await.unwrap(), "one");
-    assert_eq!(say(&session, "copy", "recall").await.unwrap(), "two");
+    assert_eq!(run_command(&session, "copy", "read").await.unwrap(), "one");
+    assert_eq!(run_command(&session, "copy", "recall").await.unwrap(), "two");
     let [snapshot] = &imported.workspace.snapshots[..] else { panic!("one snapshot") };
     let original = &session.snapshots(&by_name("web")).await.unwrap()[0];
     assert_eq!((&snapshot.name, snapshot.created_at), (&original.name, original.created_at));
     assert!(snapshot.current && snapshot.has_memory && snapshot.id != original.id);
 
-    // It is a snapshot as any other.
-    say(&session, "copy", "write four").await.unwrap();
+    // It is a snapshot like any other.
+    run_command(&session, "copy", "write four").await.unwrap();
     session.restore(&by_name("copy"), &snap("ready"), &Progress::silent()).await.unwrap();
-    assert_eq!(say(&session, "copy", "read").await.unwrap(), "one");
+    assert_eq!(run_command(&session, "copy", "read").await.unwrap(), "one");
     session.delete_snapshot(&by_name("copy"), &snap("ready")).await.unwrap();
     session.destroy(&by_name("web")).await.unwrap();
     let again = import(&session, &file, None).await.unwrap();
     assert_eq!(again.workspace.name.as_str(), "web");
     drop(session);
     daemon.shutdown().await;
-    let daemon = open(dir.path(), &world).await;
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Shell);
     session.start(&by_name("web"), &Progress::silent()).await.unwrap();
-    assert_eq!(say(&session, "web", "read").await.unwrap(), "one");
+    assert_eq!(run_command(&session, "web", "read").await.unwrap(), "one");
     assert_eq!(session.snapshots(&by_name("web")).await.unwrap().len(), 1);
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_exported_is_refused_and_leaves_nothing() {
+async fn refused_export_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     prepared(&session).await;
     let file = dir.path().join("file");
@@ -96,13 +96,13 @@ async fn what_cannot_be_exported_is_refused_and_leaves_nothing() {
     let stranger = daemon.open_session(SessionKind::Client);
     assert_eq!(export(&stranger, &file, false).await.unwrap_err().code(), "not_owned");
     for fault in [Fault::ExportFails, Fault::BranchFails] {
-        world.inject(fault);
+        host.inject(fault);
         assert!(export(&session, &file, false).await.is_err());
         assert!(!file.exists() && disks(dir.path()) == 1, "{fault:?}");
     }
-    world.available_bytes.store(1 << 30, Ordering::Relaxed);
+    host.available_bytes.store(1 << 30, Ordering::Relaxed);
     assert_eq!(export(&session, &file, false).await.unwrap_err().code(), "no_space");
-    world.available_bytes.store(50 << 30, Ordering::Relaxed);
+    host.available_bytes.store(50 << 30, Ordering::Relaxed);
     std::fs::write(&file, "mine").unwrap();
     let taken = export(&session, &file, false).await.unwrap_err();
     assert_eq!(taken.code(), "file_exists");
@@ -115,17 +115,17 @@ async fn what_cannot_be_exported_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn an_import_that_fails_gives_everything_back() {
+async fn failed_import_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     prepared(&session).await;
     let file = dir.path().join("file");
     export(&session, &file, false).await.unwrap();
     session.destroy(&by_name("web")).await.unwrap();
     let nothing_left =
-        || session.list(None).is_empty() && world.processes().is_empty() && disks(dir.path()) == 0;
+        || session.list(None).is_empty() && host.processes().is_empty() && disks(dir.path()) == 0;
     for fault in [
         Fault::ImportFails,
         Fault::RestoreFails,
@@ -133,7 +133,7 @@ async fn an_import_that_fails_gives_everything_back() {
         Fault::BootFailsAfterSpawn,
         Fault::NoSpace,
     ] {
-        world.inject(fault);
+        host.inject(fault);
         assert!(import(&session, &file, None).await.is_err(), "{fault:?}");
         assert!(nothing_left(), "{fault:?}");
     }
@@ -143,14 +143,14 @@ async fn an_import_that_fails_gives_everything_back() {
     assert_eq!(import(&session, Path::new("file"), None).await.unwrap_err().code(), "relative_path");
     let missing = PathBuf::from("/nonexistent/file");
     assert!(import(&session, &missing, None).await.unwrap_err().to_string().contains("/nonexistent/file"));
-    world.available_mb.store(100, Ordering::Relaxed);
+    host.available_mb.store(100, Ordering::Relaxed);
     assert_eq!(import(&session, &file, None).await.unwrap_err().code(), "host_memory");
-    world.available_mb.store(1 << 20, Ordering::Relaxed);
-    world.available_bytes.store(1, Ordering::Relaxed);
+    host.available_mb.store(1 << 20, Ordering::Relaxed);
+    host.available_bytes.store(1, Ordering::Relaxed);
     assert_eq!(import(&session, &file, None).await.unwrap_err().code(), "no_space");
-    world.available_bytes.store(50 << 30, Ordering::Relaxed);
+    host.available_bytes.store(50 << 30, Ordering::Relaxed);
     assert!(nothing_left());
-    world.inject(Fault::MemoryIsLost);
+    host.inject(Fault::MemoryIsLost);
     let imported = import(&session, &file, None).await.unwrap();
     assert!(imported.warning.unwrap().contains("left out"));
     assert!(!imported.snapshot.has_memory);
@@ -158,36 +158,36 @@ async fn an_import_that_fails_gives_everything_back() {
 }
 
 #[tokio::test]
-async fn whoever_gives_up_leaves_nothing_behind() {
+async fn cancelled_carry_calls_leave_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     prepared(&session).await;
     let file = dir.path().join("file");
-    world.inject(Fault::ExportHangs);
+    host.inject(Fault::ExportHangs);
     tokio::select! {
         _ = export(&session, &file, false) => panic!("it hangs"),
-        () = world.hanging.notified() => {}
+        () = host.hanging.notified() => {}
     }
     eventually("the branch is gone", || disks(dir.path()) == 1).await;
     assert!(!file.exists());
     export(&session, &file, false).await.unwrap();
     for fault in [Fault::ImportHangs, Fault::BootHangsBeforeSpawn, Fault::BootHangsAfterSpawn] {
-        world.inject(fault);
+        host.inject(fault);
         tokio::select! {
             _ = import(&session, &file, Some("copy")) => panic!("it hangs"),
-            () = world.hanging.notified() => {}
+            () = host.hanging.notified() => {}
         }
         eventually("the workspace is gone", || session.list(None).len() == 1 && disks(dir.path()) == 1).await;
-        assert_eq!(world.processes().len(), 1, "{fault:?}");
+        assert_eq!(host.processes().len(), 1, "{fault:?}");
     }
     import(&session, &file, Some("copy")).await.unwrap();
-    // A shutdown ends what is under way.
-    world.inject(Fault::ExportHangs);
+    // A shutdown ends the calls under way.
+    host.inject(Fault::ExportHangs);
     let other = dir.path().join("other");
     let (exported, ()) = tokio::join!(export(&session, &other, false), async {
-        world.hanging.notified().await;
+        host.hanging.notified().await;
         daemon.shutdown().await;
     });
     assert!(matches!(exported, Err(OpError::ShuttingDown)), "{exported:?}");

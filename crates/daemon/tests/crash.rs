@@ -1,7 +1,7 @@
-//! The process is ended at every named step; the next daemon must leave the world as if the step had either
-//! happened or not.
+//! Ends the process at every named step; the next daemon must leave everything as if the step had either happened
+//! or not.
 //!
-//! The test program starts itself again as the daemon that dies: see `live_and_die`.
+//! The test program starts itself again as the daemon that dies: see `run_until_crash`.
 
 mod support;
 
@@ -15,26 +15,26 @@ use agentiso_daemon::fault;
 use agentiso_daemon::{
     ExportRequest, ForkRequest, ImportRequest, Progress, Session, SessionKind, WorkspaceInfo,
 };
-use support::{Volume, World, by_name, eventually, named, open, say, snap};
+use support::{FakeHost, Volume, by_name, eventually, named, open, run_command, snap};
 
-/// Set for the process that dies, with its directory.
+/// Set for the process that dies; its value is the directory of that process.
 const ROOT: &str = "AGENTISO_TEST_ROOT";
 
 /// The test that starts itself again as the daemon that dies.
-const MYSELF: &str = "a_crash_at_any_step_is_finished_or_undone_by_the_next_daemon";
+const TEST_NAME: &str = "crash_at_any_step_is_recovered";
 
-/// Lives a whole life and is expected to die in the middle of it.
-async fn live_and_die(root: &Path) {
-    let world = World::new(root);
-    let daemon = open(root, &world).await;
+/// Runs through the whole life of a workspace and is expected to die in the middle of it.
+async fn run_until_crash(root: &Path) {
+    let host = FakeHost::new(root);
+    let daemon = open(root, &host).await;
     let session = daemon.open_session(SessionKind::Client);
     let (web, quiet) = (by_name("web"), Progress::silent());
     session.create(named("web"), &quiet).await.unwrap();
-    say(&session, "web", "write one").await.unwrap();
+    run_command(&session, "web", "write one").await.unwrap();
     session.snapshot(&web, snap("a"), true, &quiet).await.unwrap();
-    say(&session, "web", "write two").await.unwrap();
+    run_command(&session, "web", "write two").await.unwrap();
     session.snapshot(&web, snap("b"), false, &quiet).await.unwrap();
-    say(&session, "web", "write three").await.unwrap();
+    run_command(&session, "web", "write three").await.unwrap();
     session.restore(&web, &snap("a"), &quiet).await.unwrap();
     session.fork(fork_of_web("fork"), &quiet).await.unwrap();
     session.export_snapshot(export_of_web(root), &quiet).await.unwrap();
@@ -63,8 +63,8 @@ fn import_as_copy(root: &Path) -> ImportRequest {
     ImportRequest { file: root.join("file"), name: Some(name), with_memory: true }
 }
 
-/// The lines that describe what is left: name, phase, what its disk holds, its snapshots with a star at the one it
-/// descends from.
+/// The lines that describe the expected result: name, phase, content of the disk, and the snapshots with a star at
+/// the one it descends from.
 fn left_after(point: &str) -> &'static [&'static str] {
     match point {
         "create.saved" => &["web running fresh"],
@@ -107,9 +107,9 @@ fn described(root: &Path, info: &WorkspaceInfo) -> String {
     line
 }
 
-fn die_at(point: &str, root: &Path) {
+fn crash_at(point: &str, root: &Path) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args([MYSELF, "--exact", "--nocapture"])
+        .args([TEST_NAME, "--exact", "--nocapture"])
         .env(ROOT, root)
         .env(fault::VARIABLE, point)
         .output()
@@ -120,15 +120,15 @@ fn die_at(point: &str, root: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_step_is_finished_or_undone_by_the_next_daemon() {
+async fn crash_at_any_step_is_recovered() {
     if let Some(root) = std::env::var_os(ROOT) {
-        return live_and_die(Path::new(&root)).await;
+        return run_until_crash(Path::new(&root)).await;
     }
     for point in fault::POINTS {
         let dir = tempfile::tempdir().unwrap();
-        die_at(point, dir.path());
-        let world = World::new(dir.path());
-        let daemon = open(dir.path(), &world).await;
+        crash_at(point, dir.path());
+        let host = FakeHost::new(dir.path());
+        let daemon = open(dir.path(), &host).await;
         let session = daemon.open_session(SessionKind::Client);
         let settled = |phase| matches!(phase, Phase::Running | Phase::Stopped);
         eventually(&format!("{point}: a settled state"), || {
@@ -136,7 +136,7 @@ async fn a_crash_at_any_step_is_finished_or_undone_by_the_next_daemon() {
             let running = all.iter().filter(|info| info.phase == Phase::Running).count();
             let disks = std::fs::read_dir(dir.path().join("workspaces")).unwrap().count();
             all.iter().all(|info| settled(info.phase))
-                && world.processes().len() == running
+                && host.processes().len() == running
                 && disks == all.len()
         })
         .await;
@@ -149,20 +149,20 @@ async fn a_crash_at_any_step_is_finished_or_undone_by_the_next_daemon() {
         // Disks are put in order in the background.
         let expected = left_after(point);
         eventually(&format!("{point}: {expected:?}, not {:?},", left()), || left() == expected).await;
-        // What is left can be used, and its names are free otherwise.
+        // The remaining workspaces can be used, and all other names are free.
         assert_eq!(session.adopt_all(false).await.errors.len(), 0);
         use_all(&session, point).await;
         for info in session.list(None) {
             session.destroy(&by_name(info.name.as_str())).await.unwrap();
         }
-        assert!(world.processes().is_empty(), "{point}");
+        assert!(host.processes().is_empty(), "{point}");
         assert_eq!(std::fs::read_dir(dir.path().join("workspaces")).unwrap().count(), 0, "{point}");
         daemon.shutdown().await;
         assert!(!dir.path().join("state.json.tmp").exists());
     }
 }
 
-/// Every step of the life that was cut short, once more.
+/// Repeats every step of the life that was interrupted.
 async fn use_all(session: &Session, point: &str) {
     let (web, quiet) = (by_name("web"), Progress::silent());
     let Some(info) = session.list(None).into_iter().find(|info| info.name.as_str() == "web") else {
@@ -179,6 +179,6 @@ async fn use_all(session: &Session, point: &str) {
     session.restore(&web, &snap("a"), &quiet).await.unwrap();
     session.fork(fork_of_web("again"), &quiet).await.unwrap();
     session.delete_snapshot(&web, &snap("c")).await.unwrap();
-    let expected = say(session, "web", "read").await.unwrap();
-    assert_eq!(say(session, "again", "read").await.unwrap(), expected, "{point}");
+    let expected = run_command(session, "web", "read").await.unwrap();
+    assert_eq!(run_command(session, "again", "read").await.unwrap(), expected, "{point}");
 }

@@ -1,38 +1,38 @@
-//! Ports of the host that lead into workspaces: whose they are, also while they cannot be had.
+//! Tests that a forwarded port of the host stays reserved for its workspace, even while the port is not available.
 
 mod support;
 
 use std::net::TcpListener;
 
 use agentiso_daemon::{OpError, Progress, Session, SessionKind};
-use support::{World, by_name, named, open, snap};
+use support::{FakeHost, by_name, named, open, snap};
 
-/// A workspace whose forward could not be had when the daemon began, and who has its port.
-struct Robbed {
+/// A workspace whose forward could not listen when the daemon started, and the listener that has its port.
+struct BlockedForward {
     port: u16,
-    thief: TcpListener,
+    other_listener: TcpListener,
     session: Session,
     _daemon: agentiso_daemon::Daemon,
     _dir: tempfile::TempDir,
 }
 
-impl Robbed {
+impl BlockedForward {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let world = World::new(dir.path());
-        let daemon = open(dir.path(), &world).await;
+        let host = FakeHost::new(dir.path());
+        let daemon = open(dir.path(), &host).await;
         let session = daemon.open_session(SessionKind::Shell);
         session.create(named("web"), &Progress::silent()).await.unwrap();
         session.snapshot(&by_name("web"), snap("a"), false, &Progress::silent()).await.unwrap();
         let (_, forward) = session.forward_port(&by_name("web"), 80, None).await.unwrap();
         drop(session);
         daemon.shutdown().await;
-        let thief = TcpListener::bind(("127.0.0.1", forward.host_port)).unwrap();
-        let daemon = open(dir.path(), &world).await;
+        let other_listener = TcpListener::bind(("127.0.0.1", forward.host_port)).unwrap();
+        let daemon = open(dir.path(), &host).await;
         let session = daemon.open_session(SessionKind::Shell);
-        let robbed = Self { port: forward.host_port, thief, session, _daemon: daemon, _dir: dir };
-        assert!(robbed.has_trouble().await);
-        robbed
+        let blocked = Self { port: forward.host_port, other_listener, session, _daemon: daemon, _dir: dir };
+        assert!(blocked.has_trouble().await);
+        blocked
     }
 
     async fn has_trouble(&self) -> bool {
@@ -41,32 +41,32 @@ impl Robbed {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_port_is_its_workspaces_even_while_somebody_else_listens_there() {
-    let Robbed { port, thief, session, _daemon, _dir } = Robbed::new().await;
+async fn forwarded_port_stays_reserved_while_unavailable() {
+    let BlockedForward { port, other_listener, session, _daemon, _dir } = BlockedForward::new().await;
     session.create(named("other"), &Progress::silent()).await.unwrap();
     let refused = |error: OpError| assert_eq!(error.code(), "port_in_use", "{error}");
     refused(session.forward_port(&by_name("other"), 81, Some(port)).await.unwrap_err());
-    drop(thief);
+    drop(other_listener);
     refused(session.forward_port(&by_name("other"), 81, Some(port)).await.unwrap_err());
-    // Whose it is may have it again, or give it up.
+    // The workspace that has the forward may listen again, or end the forward.
     session.forward_port(&by_name("web"), 80, Some(port)).await.unwrap();
     session.end_forward(&by_name("web"), 80).await.unwrap();
     session.forward_port(&by_name("other"), 81, Some(port)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forward_that_could_not_be_had_is_tried_again_when_the_workspace_is_started_or_restored() {
+async fn failed_forward_is_retried_on_start_and_restore() {
     for restored in [false, true] {
-        let robbed = Robbed::new().await;
-        let (session, quiet) = (&robbed.session, Progress::silent());
+        let blocked = BlockedForward::new().await;
+        let (session, quiet) = (&blocked.session, Progress::silent());
         match restored {
             true => drop(session.restore(&by_name("web"), &snap("a"), &quiet).await.unwrap()),
             false => drop(session.start(&by_name("web"), &quiet).await.unwrap()),
         }
-        assert!(robbed.has_trouble().await, "there is still somebody");
+        assert!(blocked.has_trouble().await, "there is still somebody");
         session.stop(&by_name("web")).await.unwrap();
-        let Robbed { thief, session, _daemon, _dir, .. } = robbed;
-        drop(thief);
+        let BlockedForward { other_listener, session, _daemon, _dir, .. } = blocked;
+        drop(other_listener);
         match restored {
             true => drop(session.restore(&by_name("web"), &snap("a"), &quiet).await.unwrap()),
             false => drop(session.start(&by_name("web"), &quiet).await.unwrap()),

@@ -1,4 +1,4 @@
-//! The life of workspaces as a session sees it, in a world of files.
+//! Tests for the life of workspaces as a session sees it, against the fake host.
 
 mod support;
 
@@ -12,17 +12,17 @@ use agentiso_core::network::PolicyChange;
 use agentiso_daemon::{
     CreateRequest, Daemon, ExecSpec, ForkRequest, LogKind, OpError, Progress, SessionKind,
 };
-use support::{Fault, Handle, World, by_name, config, eventually, named, open, small, snap};
+use support::{FakeHost, FakeMachines, Fault, by_name, config, eventually, named, open, small, snap};
 
 fn quiet() -> Progress {
     Progress::silent()
 }
 
 #[tokio::test]
-async fn a_workspace_is_created_used_stopped_started_and_destroyed() {
+async fn workspace_passes_through_its_whole_lifecycle() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
 
     let created = session.create(named("web"), &quiet()).await.unwrap();
@@ -35,7 +35,7 @@ async fn a_workspace_is_created_used_stopped_started_and_destroyed() {
 
     let stopped = session.stop(&by_name("web")).await.unwrap();
     assert_eq!((stopped.state, stopped.pid, stopped.stop_reason), (PublicState::Stopped, None, None));
-    assert!(world.processes().is_empty());
+    assert!(host.processes().is_empty());
     assert!(matches!(session.guest(&by_name("web")).await, Err(OpError::WrongState { .. })));
     assert!(matches!(session.stop(&by_name("web")).await, Err(OpError::WrongState { .. })));
 
@@ -46,24 +46,24 @@ async fn a_workspace_is_created_used_stopped_started_and_destroyed() {
     assert_eq!(info.disk_volsize_bytes, Some(2 << 30));
 
     session.destroy(&by_name("web")).await.unwrap();
-    assert!(session.list(None).is_empty() && world.processes().is_empty());
+    assert!(session.list(None).is_empty() && host.processes().is_empty());
     assert_eq!(std::fs::read_dir(dir.path().join("workspaces")).unwrap().count(), 0);
     assert!(matches!(session.destroy(&by_name("web")).await, Err(OpError::NotFound { .. })));
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn there_are_never_more_machines_than_the_host_may_have() {
+async fn vm_limit_of_the_host_holds() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
+    let host = FakeHost::new(dir.path());
     let limited = config(dir.path(), "[resources]\nmax_total_vms = 2\n");
-    let daemon = Daemon::open_with(limited, Arc::new(Handle(Arc::clone(&world)))).await.unwrap();
+    let daemon = Daemon::open_with(limited, Arc::new(FakeMachines(Arc::clone(&host)))).await.unwrap();
     let session = daemon.open_session(SessionKind::Shell);
     session.create(named("a"), &quiet()).await.unwrap();
     session.create(named("b"), &quiet()).await.unwrap();
     let refused = session.create(named("c"), &quiet()).await.unwrap_err();
     assert_eq!((refused.code(), refused.retryable()), ("too_many_machines", false));
-    assert!(refused.to_string().contains("at most 2"), "{refused}");
+    assert!(refused.to_string().contains("limit of 2 VMs"), "{refused}");
     session.snapshot(&by_name("a"), snap("s"), false, &quiet()).await.unwrap();
     let fork =
         ForkRequest { source: by_name("a"), snapshot: snap("s"), new_name: None, setup_commands: Vec::new() };
@@ -75,10 +75,10 @@ async fn there_are_never_more_machines_than_the_host_may_have() {
 }
 
 #[tokio::test]
-async fn twenty_concurrent_creates_against_a_limit_of_ten_give_exactly_ten() {
+async fn concurrent_creates_stop_at_the_quota() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     let progress = quiet();
     let creates = (0..20).map(|_| session.create(small(), &progress));
@@ -86,18 +86,18 @@ async fn twenty_concurrent_creates_against_a_limit_of_ten_give_exactly_ten() {
     let made = results.iter().filter(|result| result.is_ok()).count();
     let refused = results.iter().filter(|result| matches!(result, Err(OpError::Quota(_)))).count();
     assert_eq!((made, refused), (10, 10));
-    assert_eq!((session.list(None).len(), world.processes().len()), (10, 10));
+    assert_eq!((session.list(None).len(), host.processes().len()), (10, 10));
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn requests_that_cannot_be_met_are_refused_before_anything_is_made() {
+async fn impossible_creates_are_refused_beforehand() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &quiet()).await.unwrap();
-    let before = world.processes();
+    let before = host.processes();
 
     let taken = session.create(named("web"), &quiet()).await.unwrap_err();
     assert_eq!(taken.code(), "name_taken");
@@ -112,9 +112,9 @@ async fn requests_that_cannot_be_met_are_refused_before_anything_is_made() {
     let image = CreateRequest { base_image: Some(ImageName::parse("alpine").unwrap()), ..small() };
     let missing = session.create(image, &quiet()).await.unwrap_err();
     assert!(missing.hint().unwrap().contains("agentiso image build"), "{missing:?}");
-    world.available_mb.store(300, Ordering::Relaxed);
+    host.available_mb.store(300, Ordering::Relaxed);
     assert_eq!(session.create(small(), &quiet()).await.unwrap_err().code(), "host_memory");
-    assert_eq!((world.processes(), session.list(None).len()), (before, 1));
+    assert_eq!((host.processes(), session.list(None).len()), (before, 1));
     session.stop(&by_name("web")).await.unwrap();
     assert_eq!(session.start(&by_name("web"), &quiet()).await.unwrap_err().code(), "host_memory");
     assert_eq!(session.list(None)[0].phase, Phase::Stopped);
@@ -122,17 +122,17 @@ async fn requests_that_cannot_be_met_are_refused_before_anything_is_made() {
 }
 
 #[tokio::test]
-async fn a_boot_that_fails_leaves_nothing_and_gives_name_and_quota_back() {
+async fn failed_boot_returns_its_name_and_quota() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     for fault in [Fault::BootFailsBeforeSpawn, Fault::BootFailsAfterSpawn, Fault::NoSpace] {
         for _ in 0..11 {
-            world.inject(fault);
+            host.inject(fault);
             session.create(named("web"), &quiet()).await.expect_err("it was told to fail");
         }
-        assert!(session.list(None).is_empty() && world.processes().is_empty());
+        assert!(session.list(None).is_empty() && host.processes().is_empty());
         assert_eq!(std::fs::read_dir(dir.path().join("workspaces")).unwrap().count(), 0);
     }
     session.create(named("web"), &quiet()).await.unwrap();
@@ -140,30 +140,30 @@ async fn a_boot_that_fails_leaves_nothing_and_gives_name_and_quota_back() {
 }
 
 #[tokio::test]
-async fn a_create_whose_caller_is_gone_is_undone() {
+async fn cancelled_create_is_undone() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     for fault in [Fault::BootHangsBeforeSpawn, Fault::BootHangsAfterSpawn] {
         let session = daemon.open_session(SessionKind::Client);
-        world.inject(fault);
+        host.inject(fault);
         let caller = tokio::spawn(async move { session.create(named("web"), &Progress::silent()).await });
-        world.hanging.notified().await;
+        host.hanging.notified().await;
         caller.abort();
         assert!(caller.await.unwrap_err().is_cancelled());
         let shell = daemon.open_session(SessionKind::Shell);
         eventually("the rollback", || shell.list(None).is_empty()).await;
-        eventually("the end of its process", || world.processes().is_empty()).await;
+        eventually("the end of its process", || host.processes().is_empty()).await;
         assert_eq!(std::fs::read_dir(dir.path().join("workspaces")).unwrap().count(), 0);
     }
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn suspended_machine_answers_waiting_calls() {
+async fn suspended_vm_fails_waiting_calls() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &quiet()).await.unwrap();
     let exec = |command: &'static str| {
@@ -173,41 +173,41 @@ async fn suspended_machine_answers_waiting_calls() {
             guest.exec(ExecSpec::shell(command)).await
         })
     };
-    // A guest that goes on within a moment loses nothing.
+    // A guest that continues within a moment loses nothing.
     let patient = exec("wait");
-    eventually("the command", || world.commands.load(Ordering::SeqCst) == 1).await;
-    world.fill_disk(Some("the host's disk is full"));
+    eventually("the command", || host.commands.load(Ordering::SeqCst) == 1).await;
+    host.fill_disk(Some("the host's disk is full"));
     tokio::time::sleep(Duration::from_millis(500)).await;
-    world.fill_disk(None);
+    host.fill_disk(None);
     eventually("the running state", || session.list(None)[0].phase == Phase::Running).await;
-    world.go.notify_one();
+    host.go.notify_one();
     assert_eq!(patient.await.unwrap().unwrap().exit_code, Some(0));
 
     let waiting = exec("sleep");
-    eventually("the command", || world.commands.load(Ordering::SeqCst) == 2).await;
-    world.fill_disk(Some("the host's disk is full"));
+    eventually("the command", || host.commands.load(Ordering::SeqCst) == 2).await;
+    host.fill_disk(Some("the host's disk is full"));
     let error = tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap().unwrap().unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("stands still") && text.contains("the host's disk is full"), "{text}");
+    assert!(text.contains("is paused: the host's disk is full"), "{text}");
     assert!(error.retryable() && error.hint().is_some());
     assert_eq!(exec("hi").await.unwrap().unwrap_err().to_string(), text);
-    world.fill_disk(None);
+    host.fill_disk(None);
     eventually("the running state", || session.list(None)[0].phase == Phase::Running).await;
     assert_eq!(exec("hi").await.unwrap().unwrap().exit_code, Some(0));
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_machine_that_dies_is_shown_as_stopped_at_once_with_the_reason() {
+async fn dead_vm_is_shown_as_stopped_with_reason() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     let pid = session.create(named("web"), &quiet()).await.unwrap().info.pid.unwrap();
     let guest = session.guest(&by_name("web")).await.unwrap();
     let running = tokio::spawn(async move { guest.exec(ExecSpec::shell("sleep")).await });
     tokio::task::yield_now().await;
-    world.kill(pid, "signal 9");
+    host.kill(pid, "signal 9");
     let error = running.await.unwrap().unwrap_err();
     assert!(matches!(&error, OpError::MachineDied { reason, .. } if reason == "signal 9"), "{error}");
     eventually("the stopped state", || session.list(None)[0].phase == Phase::Stopped).await;
@@ -217,13 +217,13 @@ async fn a_machine_that_dies_is_shown_as_stopped_at_once_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_destroy_that_fails_says_so_and_can_be_repeated() {
+async fn failed_destroy_can_be_repeated() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &quiet()).await.unwrap();
-    world.inject(Fault::EraseFails);
+    host.inject(Fault::EraseFails);
     assert_eq!(session.destroy(&by_name("web")).await.unwrap_err().code(), "destroy_failed");
     let left = &session.list(None)[0];
     assert_eq!(left.phase, Phase::Stopped);
@@ -234,16 +234,16 @@ async fn a_destroy_that_fails_says_so_and_can_be_repeated() {
 }
 
 #[tokio::test]
-async fn a_full_disk_fails_the_operation_and_leaves_the_state_consistent() {
+async fn full_disk_leaves_the_state_consistent() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     // The next save writes into a device that is always full.
     let fill = || std::os::unix::fs::symlink("/dev/full", dir.path().join("state.json.tmp")).unwrap();
     fill();
     assert_eq!(session.create(named("web"), &quiet()).await.unwrap_err().code(), "no_space");
-    assert!(session.list(None).is_empty() && world.processes().is_empty());
+    assert!(session.list(None).is_empty() && host.processes().is_empty());
 
     session.create(named("web"), &quiet()).await.unwrap();
     fill();
@@ -260,18 +260,18 @@ async fn a_full_disk_fails_the_operation_and_leaves_the_state_consistent() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_saved_is_saved_after_the_seconds_of_the_configuration() {
+async fn failed_save_is_retried_after_the_configured_interval() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
+    let host = FakeHost::new(dir.path());
     let mut config = config(dir.path(), "");
     config.server.state_persist_interval_secs = 1;
-    let daemon = Daemon::open_with(config, Arc::new(Handle(Arc::clone(&world)))).await.unwrap();
+    let daemon = Daemon::open_with(config, Arc::new(FakeMachines(Arc::clone(&host)))).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &quiet()).await.unwrap();
-    // Nothing can be saved while there is a directory where the new file is to be written.
+    // A directory in the way keeps the new file from being written, so every save fails.
     let in_the_way = dir.path().join("state.json.tmp");
     std::fs::create_dir_all(in_the_way.join("full")).unwrap();
-    world.kill(world.processes()[0].0, "gone");
+    host.kill(host.processes()[0].0, "gone");
     eventually("the end is noticed", || session.list(None)[0].phase == Phase::Stopped).await;
     let saved = || std::fs::read_to_string(dir.path().join("state.json")).unwrap();
     let before = saved();
@@ -284,27 +284,27 @@ async fn what_could_not_be_saved_is_saved_after_the_seconds_of_the_configuration
 }
 
 #[tokio::test]
-async fn a_shutdown_stops_all_machines_at_the_same_time() {
+async fn shutdown_stops_all_vms_concurrently() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     for _ in 0..10 {
         session.create(small(), &quiet()).await.unwrap();
     }
-    *world.shutdown_takes.lock().unwrap() = Duration::from_millis(300);
+    *host.shutdown_takes.lock().unwrap() = Duration::from_millis(300);
     let begun = Instant::now();
     daemon.shutdown().await;
     assert!(begun.elapsed() < Duration::from_millis(1500), "one after the other: {:?}", begun.elapsed());
-    assert!(world.processes().is_empty());
+    assert!(host.processes().is_empty());
     assert!(matches!(session.create(small(), &quiet()).await, Err(OpError::ShuttingDown)));
 }
 
 #[tokio::test]
-async fn a_workspace_of_somebody_else_is_out_of_reach_until_it_is_adopted() {
+async fn foreign_workspace_is_unusable_until_adopted() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let (mine, yours) = (daemon.open_session(SessionKind::Client), daemon.open_session(SessionKind::Client));
     mine.create(named("web"), &quiet()).await.unwrap();
     let web = by_name("web");
@@ -322,7 +322,7 @@ async fn a_workspace_of_somebody_else_is_out_of_reach_until_it_is_adopted() {
     assert!(yours.adopt_all(false).await.adopted.is_empty());
     let forced = yours.adopt_all(true).await;
     assert_eq!((forced.adopted.len(), forced.errors.len()), (0, 1));
-    // The owner hangs up.
+    // The owner disconnects.
     drop(mine);
     assert_eq!(yours.adopt_all(false).await.adopted.len(), 1);
     assert!(yours.adopt(&web, false).await.is_ok(), "adopting one's own is no error");
@@ -331,10 +331,10 @@ async fn a_workspace_of_somebody_else_is_out_of_reach_until_it_is_adopted() {
 }
 
 #[tokio::test]
-async fn adoption_counts_against_the_quota_and_a_refusal_changes_nothing() {
+async fn adoption_beyond_the_quota_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let (full, other) = (daemon.open_session(SessionKind::Client), daemon.open_session(SessionKind::Client));
     for _ in 0..10 {
         full.create(small(), &quiet()).await.unwrap();
@@ -350,10 +350,10 @@ async fn adoption_counts_against_the_quota_and_a_refusal_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_shell_may_do_everything_and_has_no_quota() {
+async fn shell_session_ignores_ownership_and_quota() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let client = daemon.open_session(SessionKind::Client);
     client.create(named("web"), &quiet()).await.unwrap();
     let shell = daemon.open_session(SessionKind::Shell);
@@ -368,13 +368,13 @@ async fn the_shell_may_do_everything_and_has_no_quota() {
 #[tokio::test]
 async fn dropping_an_exec_kills_the_command() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &quiet()).await.unwrap();
     let guest = session.guest(&by_name("web")).await.unwrap();
     let gave_up = tokio::time::timeout(Duration::from_millis(20), guest.exec(ExecSpec::shell("sleep"))).await;
     assert!(gave_up.is_err());
-    assert_eq!(world.killed_commands.load(Ordering::SeqCst), 1);
+    assert_eq!(host.killed_commands.load(Ordering::SeqCst), 1);
     daemon.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! What becomes of a team's mail when the disk refuses a write: the caller is told, and nothing that was there is lost.
+//! Tests that a failed write of a team's mail is reported to the caller and loses nothing.
 
 mod support;
 
@@ -10,12 +10,12 @@ use agentiso_core::team::{RoleName, TeamName};
 use agentiso_daemon::mail::Inbox;
 use agentiso_daemon::{Progress, RoleRequest, Session, SessionKind, TeamRequest};
 use agentiso_host::fault;
-use support::{World, open};
+use support::{FakeHost, open};
 
-/// The test that runs itself once more: faults are ordered for a whole process.
-const MYSELF: &str = "failed_mail_writes_lose_nothing";
+/// The test that runs itself once more, because faults are set for a whole process.
+const TEST_NAME: &str = "failed_mail_writes_lose_nothing";
 
-/// Set for the process that the faults are ordered for, with its directory.
+/// Set for the process that gets the faults; its value is the directory of that process.
 const ROOT: &str = "AGENTISO_TEST_ROOT";
 
 fn crew() -> TeamRequest {
@@ -29,7 +29,7 @@ fn crew() -> TeamRequest {
     TeamRequest { name: TeamName::parse("crew").unwrap(), max_vms: 3, roles, golden: None, parent: None }
 }
 
-/// What is in the file of `bob`, as another daemon would find it.
+/// The messages in the file of `bob`, as another daemon would read them.
 fn stored(root: &Path) -> Vec<String> {
     let team = std::fs::read_dir(root.join("mail")).unwrap().next().unwrap().unwrap().path();
     let copy = tempfile::tempdir().unwrap();
@@ -44,9 +44,10 @@ async fn received(session: &Session, who: &str) -> Vec<String> {
     received.messages.into_iter().map(|message| message.content).collect()
 }
 
-/// Sends and receives while writes fail. Returns what was acknowledged, and is therefore in the inbox of `bob`.
-async fn strike_all(root: &Path, world: &Arc<World>, order: &Path) -> Vec<String> {
-    let daemon = open(root, world).await;
+/// Sends and receives while writes fail. Returns the acknowledged messages, which are therefore in the inbox of
+/// `bob`.
+async fn send_with_faults(root: &Path, host: &Arc<FakeHost>, order: &Path) -> Vec<String> {
+    let daemon = open(root, host).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create_team(crew(), &Progress::silent()).await.unwrap();
     let send =
@@ -60,16 +61,16 @@ async fn strike_all(root: &Path, world: &Arc<World>, order: &Path) -> Vec<String
         ("EIO", "mail.sync", "mail_not_stored"),
     ] {
         let text = format!("{fault} {place}");
-        let strike = || std::fs::write(order, &text).unwrap();
+        let order_fault = || std::fs::write(order, &text).unwrap();
         for to in ["bob", "*"] {
-            strike();
+            order_fault();
             let refused = send(to, format!("{text} to {to}")).await.unwrap_err();
             assert!(!order.exists(), "{text}: nothing came to it");
             assert_eq!(refused.code(), code, "{text}: {refused}");
             assert!(refused.to_string().contains(".log") && refused.retryable(), "{text}: {refused}");
             assert_eq!(stored(root), kept, "{text}");
         }
-        strike();
+        order_fault();
         let refused = session.receive_messages("crew", "bob", 100).await.unwrap_err();
         assert_eq!(refused.code(), code, "{text}: {refused}");
         assert_eq!(stored(root), kept, "{text}");
@@ -80,11 +81,11 @@ async fn strike_all(root: &Path, world: &Arc<World>, order: &Path) -> Vec<String
     kept
 }
 
-/// What another daemon reads is what was acknowledged.
-async fn story(root: &Path, order: &Path) {
-    let world = World::new(root);
-    let kept = strike_all(root, &world, order).await;
-    let daemon = open(root, &world).await;
+/// Checks that another daemon reads exactly the acknowledged messages.
+async fn check_mail(root: &Path, order: &Path) {
+    let host = FakeHost::new(root);
+    let kept = send_with_faults(root, &host, order).await;
+    let daemon = open(root, &host).await;
     let session = daemon.open_session(SessionKind::Client);
     assert_eq!(received(&session, "bob").await, kept);
     assert_eq!(received(&session, "cy").await, [""; 0]);
@@ -99,10 +100,10 @@ async fn story(root: &Path, order: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_mail_writes_lose_nothing() {
     if let (Some(root), Some(order)) = (std::env::var_os(ROOT), std::env::var_os(fault::FILE)) {
-        return story(Path::new(&root), Path::new(&order)).await;
+        return check_mail(Path::new(&root), Path::new(&order)).await;
     }
     let dir = tempfile::tempdir().unwrap();
     let mut again = Command::new(std::env::current_exe().unwrap());
-    again.args([MYSELF, "--exact", "--nocapture"]).env(ROOT, dir.path().join("data"));
+    again.args([TEST_NAME, "--exact", "--nocapture"]).env(ROOT, dir.path().join("data"));
     assert!(again.env(fault::FILE, dir.path().join("fault")).status().unwrap().success());
 }

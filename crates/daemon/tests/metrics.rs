@@ -1,12 +1,12 @@
-//! What the daemon counts, as whoever asks for it hears it.
+//! Tests for the metrics of the daemon, as a client reads them.
 
 mod support;
 
 use agentiso_core::team::{RoleName, TeamName};
 use agentiso_daemon::{ExecSpec, Progress, RoleRequest, Session, SessionKind, TeamRequest};
-use support::{World, by_name, named, open, say};
+use support::{FakeHost, by_name, named, open, run_command};
 
-/// The value of a series; `None` if it is not there.
+/// The value of a series; `None` if the series does not exist.
 fn value(text: &str, series: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
     Some(line.parse().unwrap())
@@ -34,9 +34,9 @@ async fn send(session: &Session, message_type: &str) {
 }
 
 #[tokio::test]
-async fn every_family_is_told_from_the_beginning() {
+async fn every_metric_family_is_exposed_from_start() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = open(dir.path(), &World::new(dir.path())).await;
+    let daemon = open(dir.path(), &FakeHost::new(dir.path())).await;
     let text = daemon.open_session(SessionKind::Shell).metrics().unwrap();
     for (family, kind) in [
         ("agentiso_workspaces_total", "gauge"),
@@ -57,14 +57,14 @@ async fn every_family_is_told_from_the_beginning() {
 }
 
 #[tokio::test]
-async fn machines_commands_errors_and_messages_are_counted_for_all_sessions_together() {
+async fn metrics_count_events_of_all_sessions() {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = open(dir.path(), &World::new(dir.path())).await;
+    let daemon = open(dir.path(), &FakeHost::new(dir.path())).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &Progress::silent()).await.unwrap();
     session.stop(&by_name("web")).await.unwrap();
     session.start(&by_name("web"), &Progress::silent()).await.unwrap();
-    say(&session, "web", "hi").await.unwrap();
+    run_command(&session, "web", "hi").await.unwrap();
     let guest = session.guest(&by_name("web")).await.unwrap();
     assert_eq!(guest.exec(ExecSpec::shell("fail")).await.unwrap().exit_code, Some(3));
     session.count_error("workspace_not_found");
@@ -78,7 +78,7 @@ async fn machines_commands_errors_and_messages_are_counted_for_all_sessions_toge
     for (series, expected) in [
         ("agentiso_workspaces_total{state=\"running\"}", 3.0),
         ("agentiso_workspaces_total{state=\"stopped\"}", 0.0),
-        // One made, one started, two of the team.
+        // One was created, one was started, and two are of the team.
         ("agentiso_vm_boot_duration_seconds_count", 4.0),
         ("agentiso_exec_total{result=\"success\"}", 1.0),
         ("agentiso_exec_total{result=\"failure\"}", 1.0),

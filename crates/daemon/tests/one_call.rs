@@ -1,4 +1,5 @@
-//! Workspaces that are there for one call: a daemon that ends in the middle of it, in order or not, leaves none.
+//! Tests that workspaces which exist for one call do not outlive a daemon that ends during it, by a shutdown or a
+//! crash.
 
 mod support;
 
@@ -13,11 +14,11 @@ use agentiso_core::names::{TaskName, WorkspaceName};
 use agentiso_daemon::{
     Daemon, OpError, PrepareRequest, Progress, Session, SessionKind, SwarmRequest, SwarmTask,
 };
-use support::{Fault, World, by_name, eventually, named, open, snap};
+use support::{FakeHost, Fault, by_name, eventually, named, open, snap};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// Tasks `sleep` and `hi`: one never ends, the other does at once.
+/// A task named `sleep` never ends; a task named `hi` ends at once.
 fn swarm(commands: &[&str], cleanup: bool) -> SwarmRequest {
     let task = |command: &&str| SwarmTask {
         name: TaskName::parse(command).unwrap(),
@@ -67,14 +68,14 @@ fn directories(root: &Path) -> usize {
     std::fs::read_dir(root.join("workspaces")).unwrap().count()
 }
 
-/// A swarm and a preparation, each with what it will say.
+/// A swarm and a prepare that are under way, with their results.
 struct UnderWay {
     daemon: Daemon,
     calls: [JoinHandle<Result<(), OpError>>; 2],
 }
 
 impl UnderWay {
-    /// Both are told that they came to nothing.
+    /// Shuts the daemon down and checks that both calls were cancelled.
     async fn shut_down(self) {
         self.daemon.shutdown().await;
         for call in self.calls {
@@ -84,9 +85,9 @@ impl UnderWay {
     }
 }
 
-/// A daemon with `web`, and a swarm and a preparation that are under way and will never end.
-async fn under_way(root: &Path, world: &Arc<World>, cleanup: bool) -> UnderWay {
-    let daemon = open(root, world).await;
+/// A daemon with `web`, and a swarm and a prepare that are under way and never end.
+async fn under_way(root: &Path, host: &Arc<FakeHost>, cleanup: bool) -> UnderWay {
+    let daemon = open(root, host).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &Progress::silent()).await.unwrap();
     session.snapshot(&by_name("web"), snap("a"), true, &Progress::silent()).await.unwrap();
@@ -96,66 +97,66 @@ async fn under_way(root: &Path, world: &Arc<World>, cleanup: bool) -> UnderWay {
     });
     let preparing =
         tokio::spawn(async move { preparing.prepare(prepare("sleep"), &Progress::silent()).await.map(drop) });
-    // A machine that runs may still be on its way to the call that it is for; one that has a command is not.
-    let commands = || world.commands.load(Ordering::SeqCst);
+    // A running VM may not be assigned to its call yet; one that has a command is.
+    let commands = || host.commands.load(Ordering::SeqCst);
     eventually("two workers and what is prepared", || running(&session) == 4 && commands() == 3).await;
     UnderWay { daemon, calls: [swarming, preparing] }
 }
 
-/// Only `web` is there, and of nothing else a trace.
-async fn only_web_is_left(root: &Path, world: &Arc<World>, state: PublicState) {
-    let daemon = open(root, world).await;
+/// Checks that only `web` exists, without a trace of anything else.
+async fn only_web_is_left(root: &Path, host: &Arc<FakeHost>, state: PublicState) {
+    let daemon = open(root, host).await;
     let session = daemon.open_session(SessionKind::Client);
     eventually("the end of what nobody waits for", || names(&session) == ["web"]).await;
     assert_eq!(session.list(None)[0].state, state);
     assert_eq!(directories(root), 1);
-    assert_eq!(world.processes().len(), usize::from(state == PublicState::Running));
+    assert_eq!(host.processes().len(), usize::from(state == PublicState::Running));
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_shutdown_destroys_the_workers_of_a_swarm_before_it_ends() {
+async fn shutdown_destroys_one_call_workspaces() {
     for cleanup in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        let world = World::new(dir.path());
-        under_way(dir.path(), &world, cleanup).await.shut_down().await;
-        assert_eq!((directories(dir.path()), world.processes().len()), (1, 0));
-        only_web_is_left(dir.path(), &world, PublicState::Stopped).await;
+        let host = FakeHost::new(dir.path());
+        under_way(dir.path(), &host, cleanup).await.shut_down().await;
+        assert_eq!((directories(dir.path()), host.processes().len()), (1, 0));
+        only_web_is_left(dir.path(), &host, PublicState::Stopped).await;
     }
 }
 
 #[test]
-fn after_a_crash_the_next_daemon_destroys_them() {
+fn restart_destroys_crashed_one_call_workspaces() {
     for cleanup in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        let world = World::new(dir.path());
+        let host = FakeHost::new(dir.path());
         let crashing = Runtime::new().unwrap();
-        let UnderWay { daemon, calls } = crashing.block_on(under_way(dir.path(), &world, cleanup));
+        let UnderWay { daemon, calls } = crashing.block_on(under_way(dir.path(), &host, cleanup));
         assert!(calls.iter().all(|call| !call.is_finished()));
-        // Every task ends where it stands; machines go on.
+        // Every task ends immediately; VMs run on.
         drop(crashing);
         drop(daemon);
-        assert_eq!(world.processes().len(), 4);
-        Runtime::new().unwrap().block_on(only_web_is_left(dir.path(), &world, PublicState::Running));
+        assert_eq!(host.processes().len(), 4);
+        Runtime::new().unwrap().block_on(only_web_is_left(dir.path(), &host, PublicState::Running));
     }
 }
 
 #[tokio::test]
-async fn one_that_a_shutdown_could_not_remove_is_removed_at_the_next_start() {
+async fn restart_retries_failed_one_call_removal() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let under_way = under_way(dir.path(), &world, true).await;
-    world.inject(Fault::EraseFails);
+    let host = FakeHost::new(dir.path());
+    let under_way = under_way(dir.path(), &host, true).await;
+    host.inject(Fault::EraseFails);
     under_way.shut_down().await;
     assert_eq!(directories(dir.path()), 2);
-    only_web_is_left(dir.path(), &world, PublicState::Stopped).await;
+    only_web_is_left(dir.path(), &host, PublicState::Stopped).await;
 }
 
 #[tokio::test]
-async fn what_a_call_leaves_to_its_caller_lasts() {
+async fn delivered_workspaces_outlive_their_call() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &Progress::silent()).await.unwrap();
     session.snapshot(&by_name("web"), snap("a"), false, &Progress::silent()).await.unwrap();
@@ -165,46 +166,46 @@ async fn what_a_call_leaves_to_its_caller_lasts() {
     assert_eq!(before.len(), 3, "{before:?}");
     drop(session);
     daemon.shutdown().await;
-    let daemon = open(dir.path(), &world).await;
+    let daemon = open(dir.path(), &host).await;
     assert_eq!(names(&daemon.open_session(SessionKind::Client)), before);
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_shutdown_during_the_last_snapshot_destroys_only_what_nobody_was_told_of() {
+async fn interrupted_prepare_keeps_only_reported_workspaces() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
-    *world.snapshot_takes.lock().unwrap() = Duration::from_millis(300);
+    *host.snapshot_takes.lock().unwrap() = Duration::from_millis(300);
     let preparing = session.clone();
     let preparing =
         tokio::spawn(async move { preparing.prepare(prepare("hi"), &Progress::silent()).await.map(drop) });
-    eventually("the snapshot", || world.snapshots_begun.load(Ordering::SeqCst) == 1).await;
+    eventually("the snapshot", || host.snapshots_begun.load(Ordering::SeqCst) == 1).await;
     daemon.shutdown().await;
     let told = preparing.await.unwrap();
     drop(session);
-    let daemon = open(dir.path(), &world).await;
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     eventually("what was told", || names(&session).is_empty() == told.is_err()).await;
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_down_as_lasting_is_not_answered_as_made() {
+async fn swarm_fails_if_workers_cannot_be_saved() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &Progress::silent()).await.unwrap();
     session.snapshot(&by_name("web"), snap("a"), false, &Progress::silent()).await.unwrap();
     let swarming = session.clone();
     let swarming =
         tokio::spawn(async move { swarming.swarm(swarm(&["wait"], false), &Progress::silent()).await });
-    eventually("the command of the worker", || world.commands.load(Ordering::SeqCst) == 1).await;
+    eventually("the command of the worker", || host.commands.load(Ordering::SeqCst) == 1).await;
     let unfinished = dir.path().join("state.json.tmp");
     std::os::unix::fs::symlink("/dev/full", &unfinished).unwrap();
-    world.go.notify_one();
+    host.go.notify_one();
     let told = swarming.await.unwrap().unwrap_err();
     assert!(matches!(told, OpError::Ledger(_)), "{told}");
     assert_eq!(names(&session), ["web"]);

@@ -1,4 +1,4 @@
-//! Machines that stand ready.
+//! Tests for the warm pool.
 
 mod support;
 
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use agentiso_core::names::{ImageName, WorkspaceName};
 use agentiso_daemon::{CreateRequest, Daemon, Progress, Rung, SessionKind};
-use support::{Fault, Handle, World, config, eventually};
+use support::{FakeHost, FakeMachines, Fault, config, eventually};
 
 const POOL: &str = "[pool]\nenabled = true\nmin_size = 2\ntarget_free = 2\n";
 
-async fn open(root: &std::path::Path, world: &Arc<World>, more: &str) -> Daemon {
-    let machines = Arc::new(Handle(Arc::clone(world)));
+async fn open(root: &std::path::Path, host: &Arc<FakeHost>, more: &str) -> Daemon {
+    let machines = Arc::new(FakeMachines(Arc::clone(host)));
     Daemon::open_with(config(root, &format!("{POOL}{more}")), machines).await.unwrap()
 }
 
@@ -20,101 +20,101 @@ fn web() -> CreateRequest {
     CreateRequest { name: Some(WorkspaceName::parse("web").unwrap()), ..CreateRequest::default() }
 }
 
-/// Waits until the world has this many processes.
-async fn processes(world: &World, wanted: usize) {
-    eventually(&format!("{wanted} processes"), || world.processes().len() == wanted).await;
+/// Waits until the fake host has this many processes.
+async fn processes(host: &FakeHost, wanted: usize) {
+    eventually(&format!("{wanted} processes"), || host.processes().len() == wanted).await;
 }
 
 #[tokio::test]
-async fn a_create_takes_a_machine_that_stands_ready_and_the_next_is_made() {
+async fn create_takes_a_pooled_vm_and_refills() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world, "").await;
-    processes(&world, 2).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host, "").await;
+    processes(&host, 2).await;
     let session = daemon.open_session(SessionKind::Client);
     assert!(session.list(None).is_empty(), "nobody sees the pool");
-    let standing: Vec<_> = world.processes().into_iter().map(|(pid, _)| pid).collect();
+    let standing: Vec<_> = host.processes().into_iter().map(|(pid, _)| pid).collect();
 
     let created = session.create(web(), &Progress::silent()).await.unwrap();
     assert!(created.from_pool);
     assert_eq!(created.info.rung, Some(Rung::Pool));
     let pid = created.info.pid.unwrap();
     assert!(standing.contains(&pid));
-    assert_eq!(world.hostnames.lock().unwrap().get(&pid).map(String::as_str), Some("web"));
-    processes(&world, 3).await;
+    assert_eq!(host.hostnames.lock().unwrap().get(&pid).map(String::as_str), Some("web"));
+    processes(&host, 3).await;
     assert_eq!(session.list(None).len(), 1);
     daemon.shutdown().await;
-    assert_eq!(world.processes(), [], "the pool goes with the daemon");
+    assert_eq!(host.processes(), [], "the pool goes with the daemon");
 }
 
 #[tokio::test]
-async fn only_what_is_exactly_wanted_is_taken() {
+async fn pooled_vm_must_match_the_request_exactly() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world, "").await;
-    processes(&world, 2).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host, "").await;
+    processes(&host, 2).await;
     let session = daemon.open_session(SessionKind::Client);
     let request = CreateRequest { memory_mb: Some(1024), ..CreateRequest::default() };
     assert!(!session.create(request, &Progress::silent()).await.unwrap().from_pool);
     let other = ImageName::parse("debian-other").unwrap();
     let request = CreateRequest { base_image: Some(other), ..CreateRequest::default() };
     assert!(!session.create(request, &Progress::silent()).await.unwrap().from_pool);
-    processes(&world, 4).await;
+    processes(&host, 4).await;
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_refused_create_leaves_the_pool_as_it_was_and_a_useless_machine_is_replaced() {
+async fn pool_survives_refused_creates_and_unusable_vms() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world, "").await;
-    processes(&world, 2).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host, "").await;
+    processes(&host, 2).await;
     let session = daemon.open_session(SessionKind::Client);
     assert!(session.create(web(), &Progress::silent()).await.unwrap().from_pool);
-    processes(&world, 3).await;
+    processes(&host, 3).await;
     assert_eq!(session.create(web(), &Progress::silent()).await.unwrap_err().code(), "name_taken");
-    processes(&world, 3).await;
+    processes(&host, 3).await;
 
-    world.inject(Fault::IdentifyFails);
+    host.inject(Fault::IdentifyFails);
     let created = session.create(CreateRequest::default(), &Progress::silent()).await.unwrap();
     assert!(!created.from_pool, "another was made instead");
-    processes(&world, 4).await;
+    processes(&host, 4).await;
     daemon.shutdown().await;
 }
 
 #[test]
-fn what_a_crash_leaves_of_a_pool_is_removed() {
+fn pool_left_by_a_crash_is_removed() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
+    let host = FakeHost::new(dir.path());
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let crashing = runtime();
     crashing.block_on(async {
-        open(dir.path(), &world, "").await;
-        processes(&world, 2).await;
+        open(dir.path(), &host, "").await;
+        processes(&host, 2).await;
     });
-    // Every task ends where it stands; machines go on.
+    // Every task ends immediately; VMs run on.
     drop(crashing);
-    let left = world.processes();
+    let left = host.processes();
     assert_eq!(left.len(), 2);
     runtime().block_on(async {
-        let daemon = open(dir.path(), &world, "").await;
-        let replaced = || world.processes().len() == 2 && !left.iter().any(|(pid, _)| world.lives(*pid));
+        let daemon = open(dir.path(), &host, "").await;
+        let replaced = || host.processes().len() == 2 && !left.iter().any(|(pid, _)| host.lives(*pid));
         eventually("the old ones gone and new ones made", replaced).await;
         assert!(daemon.open_session(SessionKind::Client).list(None).is_empty());
         daemon.shutdown().await;
     });
-    assert_eq!(world.processes(), []);
+    assert_eq!(host.processes(), []);
 }
 
 #[tokio::test]
-async fn a_machine_of_the_pool_that_ends_is_replaced() {
+async fn ended_pool_vm_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world, "").await;
-    processes(&world, 2).await;
-    let (dead, _) = world.processes()[0].clone();
-    world.kill(dead, "killed from outside");
-    eventually("a replacement", || !world.lives(dead) && world.processes().len() == 2).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host, "").await;
+    processes(&host, 2).await;
+    let (dead, _) = host.processes()[0].clone();
+    host.kill(dead, "killed from outside");
+    eventually("a replacement", || !host.lives(dead) && host.processes().len() == 2).await;
     daemon.shutdown().await;
 }

@@ -1,6 +1,6 @@
-//! What a daemon makes of the world that an earlier one left, however that one ended.
+//! Tests for the start of a daemon with everything that an earlier one left, however that one ended.
 //!
-//! A crash is simulated by dropping the runtime: every task ends where it stands, machines go on.
+//! A crash is simulated by dropping the runtime: every task ends immediately, VMs run on.
 
 mod support;
 
@@ -11,33 +11,35 @@ use std::sync::Arc;
 use agentiso_core::ids::SnapshotId;
 use agentiso_core::lifecycle::{Phase, PublicState};
 use agentiso_daemon::{Daemon, ExecSpec, LockError, OpError, OpenError, Progress, SessionKind};
-use support::{Fault, Handle, Volume, World, by_name, config, eventually, named, open, say, snap};
+use support::{
+    FakeHost, FakeMachines, Fault, Volume, by_name, config, eventually, named, open, run_command, snap,
+};
 use tokio::runtime::Runtime;
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Opens a daemon, lets `story` happen, and crashes.
-fn until_crash(root: &Path, world: &Arc<World>, story: impl AsyncFnOnce(Daemon)) {
+/// Opens a daemon, runs `story` on it, and crashes.
+fn until_crash(root: &Path, host: &Arc<FakeHost>, story: impl AsyncFnOnce(Daemon)) {
     let runtime = runtime();
     runtime.block_on(async {
-        let daemon = open(root, world).await;
+        let daemon = open(root, host).await;
         story(daemon).await;
     });
     drop(runtime);
 }
 
 #[test]
-fn running_machines_are_found_again_with_name_address_and_owner() {
+fn running_vms_are_reattached_after_a_crash() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    let host = FakeHost::new(dir.path());
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Client);
         session.create(named("web"), &Progress::silent()).await.unwrap();
     });
-    let before = world.processes();
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    let before = host.processes();
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Client);
         let info = session.list(None).remove(0);
         assert_eq!(
@@ -48,9 +50,9 @@ fn running_machines_are_found_again_with_name_address_and_owner() {
         // Its owner is a ghost: adoption works at once.
         assert_eq!(session.adopt_all(false).await.adopted.len(), 1);
         session.guest(&by_name("web")).await.unwrap().exec(ExecSpec::shell("hi")).await.unwrap();
-        assert_eq!(world.processes(), before, "the machine is the same");
-        // The death of a machine that was found again is noticed as well.
-        world.kill(before[0].0, "signal 9");
+        assert_eq!(host.processes(), before, "the machine is the same");
+        // The death of a reattached VM is noticed as well.
+        host.kill(before[0].0, "signal 9");
         eventually("the stopped state", || session.list(None)[0].phase == Phase::Stopped).await;
         let second = session.create(named("db"), &Progress::silent()).await.unwrap();
         assert_eq!(second.info.ip.to_string(), "10.42.0.3", "the ring of addresses goes on");
@@ -58,14 +60,14 @@ fn running_machines_are_found_again_with_name_address_and_owner() {
 }
 
 #[test]
-fn a_machine_that_ended_meanwhile_is_stopped_with_the_reason_and_can_be_started() {
+fn vm_that_ended_unwatched_can_be_restarted() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    let host = FakeHost::new(dir.path());
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         daemon.open_session(SessionKind::Shell).create(named("web"), &Progress::silent()).await.unwrap();
     });
-    world.kill(world.processes()[0].0, "power");
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    host.kill(host.processes()[0].0, "power");
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         let info = session.list(None).remove(0);
         assert_eq!(info.phase, Phase::Stopped);
@@ -77,17 +79,17 @@ fn a_machine_that_ended_meanwhile_is_stopped_with_the_reason_and_can_be_started(
 }
 
 #[test]
-fn unreachable_machines_run_on_and_are_found_later() {
+fn unreachable_vms_run_on_and_are_reattached() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    let host = FakeHost::new(dir.path());
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         daemon.open_session(SessionKind::Shell).create(named("web"), &Progress::silent()).await.unwrap();
     });
-    let before = world.processes();
+    let before = host.processes();
     for _ in 0..2 {
-        world.inject(Fault::AttachFails);
+        host.inject(Fault::AttachFails);
     }
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         let reason = || session.list(None)[0].stop_reason.clone();
         eventually("the reason", || reason().is_some_and(|text| text.contains("told to fail"))).await;
@@ -99,25 +101,25 @@ fn unreachable_machines_run_on_and_are_found_later() {
         assert_eq!(refused.unwrap_err().code(), "guest_unreachable");
         eventually("the machine", || reason().is_none()).await;
         session.guest(&by_name("web")).await.unwrap();
-        assert_eq!(world.processes(), before, "the same machine");
+        assert_eq!(host.processes(), before, "the same machine");
     });
 }
 
 #[test]
-fn unreachable_machines_are_ended_when_somebody_asks() {
+fn unreachable_vms_end_only_on_request() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    let host = FakeHost::new(dir.path());
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         for name in ["web", "db", "idle"] {
             session.create(named(name), &Progress::silent()).await.unwrap();
         }
     });
     for _ in 0..100 {
-        world.inject(Fault::AttachFails);
+        host.inject(Fault::AttachFails);
     }
     runtime().block_on(async {
-        let daemon = open(dir.path(), &world).await;
+        let daemon = open(dir.path(), &host).await;
         let session = daemon.open_session(SessionKind::Shell);
         let missed = || session.list(None).iter().filter(|info| info.stop_reason.is_some()).count();
         eventually("the reasons", || missed() == 3).await;
@@ -127,45 +129,45 @@ fn unreachable_machines_are_ended_when_somebody_asks() {
         session.start(&by_name("web"), &Progress::silent()).await.unwrap();
         session.guest(&by_name("web")).await.unwrap();
         session.destroy(&by_name("db")).await.unwrap();
-        assert_eq!(world.processes().len(), 2);
-        // Nobody asked for the end of this one.
+        assert_eq!(host.processes().len(), 2);
+        // No client asked for the end of this one.
         daemon.shutdown().await;
-        assert_eq!(world.processes().len(), 1);
+        assert_eq!(host.processes().len(), 1);
     });
 }
 
 #[test]
-fn machines_that_became_another_are_ended() {
+fn altered_vms_are_ended() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    let host = FakeHost::new(dir.path());
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         daemon.open_session(SessionKind::Shell).create(named("web"), &Progress::silent()).await.unwrap();
     });
-    world.inject(Fault::AttachFindsAnother);
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    host.inject(Fault::AttachFindsAnother);
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         eventually("the stopped state", || session.list(None)[0].phase == Phase::Stopped).await;
         let reason = session.list(None)[0].stop_reason.clone().unwrap();
         assert!(reason.contains("says that it is another"), "{reason}");
-        assert!(world.processes().is_empty());
+        assert!(host.processes().is_empty());
         session.start(&by_name("web"), &Progress::silent()).await.unwrap();
     });
 }
 
 #[test]
-fn half_made_is_removed_and_unknown_is_kept() {
+fn unfinished_workspaces_go_and_unknown_ones_stay() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    let host = FakeHost::new(dir.path());
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         session.create(named("kept"), &Progress::silent()).await.unwrap();
-        world.inject(Fault::BootHangsAfterSpawn);
+        host.inject(Fault::BootHangsAfterSpawn);
         let hanging = session.clone();
         tokio::spawn(async move { hanging.create(named("half"), &Progress::silent()).await });
-        world.hanging.notified().await;
-        assert_eq!(world.processes().len(), 2);
+        host.hanging.notified().await;
+        assert_eq!(host.processes().len(), 2);
     });
-    // The runtime's end dropped the boot, which ended its process; a real crash leaves it.
+    // The end of the runtime dropped the boot, which ended its process; a real crash leaves it.
     let half = fs::read_dir(dir.path().join("workspaces")).unwrap().count();
     assert_eq!(half, 2);
     let unknown = "5f0d2c1a-8a53-4c0e-9d2e-0a8f3a3f1c11";
@@ -174,8 +176,8 @@ fn half_made_is_removed_and_unknown_is_kept() {
     fs::create_dir_all(dir.path().join("workspaces/precious")).unwrap();
     fs::create_dir_all(dir.path().join("run/5f0d2c1a")).unwrap();
     fs::write(dir.path().join("run/notes.txt"), "not ours").unwrap();
-    let stray = world.spawn_stray(unknown);
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    let stray = host.spawn_stray(unknown);
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         eventually("the clean-up", || session.list(None).len() == 1).await;
         let workspaces = dir.path().join("workspaces");
@@ -183,19 +185,19 @@ fn half_made_is_removed_and_unknown_is_kept() {
         eventually("the removal of what was half made", || count() == 3).await;
         assert!(workspaces.join("precious").exists() && dir.path().join("run/notes.txt").exists());
         session.guest(&by_name("kept")).await.unwrap();
-        // Nothing says that this was meant to go: it stays, and its machine runs on.
-        assert!(workspaces.join(unknown).join("disk.qcow2").exists() && world.lives(stray));
+        // No record marks this for removal: it stays, and its VM runs on.
+        assert!(workspaces.join(unknown).join("disk.qcow2").exists() && host.lives(stray));
         let kept = session.quarantine().await.unwrap();
         assert_eq!((kept.len(), kept[0].id.as_str(), kept[0].pid), (1, unknown, Some(stray)));
     });
 }
 
 #[test]
-fn snapshots_and_forks_are_there_again_and_what_the_ledger_does_not_know_of_is_not() {
+fn unfinished_snapshots_are_removed_after_a_crash() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
+    let host = FakeHost::new(dir.path());
     let quiet = Progress::silent();
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         session.create(named("web"), &quiet).await.unwrap();
         session.create(named("db"), &quiet).await.unwrap();
@@ -203,15 +205,15 @@ fn snapshots_and_forks_are_there_again_and_what_the_ledger_does_not_know_of_is_n
             session.snapshot(&by_name(workspace), snap("a"), false, &quiet).await.unwrap();
         }
         session.stop(&by_name("db")).await.unwrap();
-        // Half a snapshot, one in a machine that runs and one below a machine that does not.
+        // Both workspaces get an unfinished snapshot: one has a running VM, the other is stopped.
         for info in session.list(None) {
             let disk = dir.path().join("workspaces").join(info.id.to_string());
-            world.change_volume(&disk, |volume| volume.freeze(SnapshotId::random(), None)).unwrap();
+            host.change_volume(&disk, |volume| volume.freeze(SnapshotId::random(), None)).unwrap();
         }
     });
-    // One of the two cannot be put in order at first.
-    world.inject(Fault::SettleFails);
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    // One of the two disks cannot be settled at first.
+    host.inject(Fault::SettleFails);
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         for workspace in ["web", "db"] {
             session.restore(&by_name(workspace), &snap("a"), &quiet).await.unwrap();
@@ -224,11 +226,11 @@ fn snapshots_and_forks_are_there_again_and_what_the_ledger_does_not_know_of_is_n
 }
 
 #[test]
-fn a_workspace_that_stands_still_is_found_again_and_room_can_be_made_in_it() {
+fn suspended_workspace_is_usable_after_a_crash() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
+    let host = FakeHost::new(dir.path());
     let quiet = Progress::silent();
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         session.create(named("web"), &quiet).await.unwrap();
         for name in ["a", "b"] {
@@ -243,54 +245,55 @@ fn a_workspace_that_stands_still_is_found_again_and_room_can_be_made_in_it() {
     };
     let suspended = "\"suspended\", \"stop_reason\": \"the host's disk is full\"";
     rewrite("\"running\"", suspended);
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         let info = session.info(&by_name("web")).await.unwrap();
         assert_eq!((info.phase, info.state), (Phase::Suspended, PublicState::Suspended));
         assert_eq!(info.stop_reason.as_deref(), Some("the host's disk is full"));
         let refused = session.guest(&by_name("web")).await.unwrap_err();
-        assert!(refused.to_string().contains("no room") && refused.retryable(), "{refused}");
+        assert!(refused.to_string().contains("disk is full") && refused.retryable(), "{refused}");
         let refused = session.snapshot(&by_name("web"), snap("c"), false, &quiet).await.unwrap_err();
         assert_eq!(refused.code(), "wrong_state");
         session.delete_snapshot(&by_name("web"), &snap("a")).await.unwrap();
         let restored = session.restore(&by_name("web"), &snap("b"), &quiet).await.unwrap();
         assert_eq!((restored.workspace.phase, restored.workspace.stop_reason), (Phase::Running, None));
-        assert_eq!(world.processes().len(), 1);
-        say(&session, "web", "hi").await.unwrap();
+        assert_eq!(host.processes().len(), 1);
+        run_command(&session, "web", "hi").await.unwrap();
     });
-    // One that is asked to stop does.
+    // A suspended workspace can be stopped.
     rewrite("\"running\"", suspended);
-    until_crash(dir.path(), &world, async |daemon: Daemon| {
+    until_crash(dir.path(), &host, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         assert_eq!(session.list(None)[0].phase, Phase::Suspended);
-        // It may still be being found again.
+        // It may still be reattaching.
         while let Err(refusal) = session.stop(&by_name("web")).await {
             assert!(matches!(refusal, OpError::StillAttaching { .. }), "{refusal}");
         }
-        assert_eq!((session.list(None)[0].phase, world.processes().len()), (Phase::Stopped, 0));
+        assert_eq!((session.list(None)[0].phase, host.processes().len()), (Phase::Stopped, 0));
     });
 }
 
 #[tokio::test]
 async fn shared_run_directory_is_refused() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &Progress::silent()).await.unwrap();
-    let before = world.processes();
+    let before = host.processes();
     let shared = format!("[vm]\nrun_dir = {:?}\n", daemon.config().paths.run);
-    let second = Daemon::open_with(config(other.path(), &shared), Arc::new(Handle(Arc::clone(&world)))).await;
+    let second =
+        Daemon::open_with(config(other.path(), &shared), Arc::new(FakeMachines(Arc::clone(&host)))).await;
     let error = second.expect_err("it must not start");
     assert!(matches!(error, OpenError::RunDir(_)), "{error}");
     let state_file = dir.path().canonicalize().unwrap().join("state.json");
     assert!(error.to_string().contains(state_file.to_str().unwrap()), "{error}");
-    assert_eq!(world.processes(), before, "no machine is touched");
+    assert_eq!(host.processes(), before, "no machine is touched");
     drop(session);
     daemon.shutdown().await;
 }
 
-/// The directories that a ledger tells of, as a program left them that did not describe them.
+/// Makes the directories that a ledger lists, without descriptions, as an older program left them.
 fn undescribed_directories(root: &Path, ledger: &serde_json::Value) -> Vec<PathBuf> {
     let directories = ledger["workspaces"].as_object().unwrap().iter().map(|(id, entry)| {
         let mut volume = Volume::fresh("kept");
@@ -306,17 +309,17 @@ fn undescribed_directories(root: &Path, ledger: &serde_json::Value) -> Vec<PathB
     directories.collect()
 }
 
-/// Made by the last program that wrote version 4, with real machines and a team at work.
+/// Written by the last program that used version 4, with real VMs and a team at work.
 #[test]
-fn a_ledger_of_version_4_is_taken_over() {
+fn version_4_ledger_is_taken_over() {
     let text = include_str!("fixtures/ledger-v4-team-made.json");
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
+    let host = FakeHost::new(dir.path());
     let directories = undescribed_directories(dir.path(), &serde_json::from_str(text).unwrap());
     fs::write(dir.path().join("state.json"), text).unwrap();
-    // The second start finds what the first has written.
+    // The second start reads the files that the first has written.
     for again in [false, true] {
-        until_crash(dir.path(), &world, async |daemon: Daemon| {
+        until_crash(dir.path(), &host, async |daemon: Daemon| {
             let session = daemon.open_session(SessionKind::Client);
             assert_eq!(session.adopt_all(false).await.adopted.len(), 4);
             let list = session.list(None);
@@ -346,11 +349,11 @@ fn a_ledger_of_version_4_is_taken_over() {
 }
 
 #[tokio::test]
-async fn a_newer_ledger_and_a_second_daemon_are_refused() {
+async fn newer_ledger_and_second_daemon_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
-    let second = Daemon::open_with(config(dir.path(), ""), Arc::new(Handle(Arc::clone(&world)))).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
+    let second = Daemon::open_with(config(dir.path(), ""), Arc::new(FakeMachines(Arc::clone(&host)))).await;
     let Err(OpenError::Lock(LockError::Held { pid, .. })) = second else {
         panic!("two daemons on one state")
     };
@@ -358,7 +361,7 @@ async fn a_newer_ledger_and_a_second_daemon_are_refused() {
     daemon.shutdown().await;
 
     fs::write(dir.path().join("state.json"), "{\"schema_version\": 99}").unwrap();
-    let newer = Daemon::open_with(config(dir.path(), ""), Arc::new(Handle(world))).await;
+    let newer = Daemon::open_with(config(dir.path(), ""), Arc::new(FakeMachines(host))).await;
     let error = newer.expect_err("it must not start").to_string();
     assert!(error.contains("newer"), "{error}");
     assert_eq!(fs::read_to_string(dir.path().join("state.json")).unwrap(), "{\"schema_version\": 99}");

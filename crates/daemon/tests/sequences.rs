@@ -1,4 +1,5 @@
-//! Random sequences of what clients, faults and crashes can do; after each step the books must balance.
+//! Runs random sequences of calls, faults and crashes; after each step the registry must agree with the disks, the
+//! processes and the quota.
 
 mod support;
 
@@ -17,7 +18,7 @@ use agentiso_daemon::{
     WorkspaceInfo,
 };
 use proptest::prelude::*;
-use support::{Fault, Volume, World, named, open, snap};
+use support::{FakeHost, Fault, Volume, named, open, snap};
 
 const SESSIONS: usize = 3;
 
@@ -68,7 +69,7 @@ enum Step {
         text: u8,
     },
     OnSnapshots(OnSnapshots),
-    /// The daemon dies while it is under way.
+    /// The daemon dies while the step is under way.
     CutShort {
         step: OnSnapshots,
         after_us: u64,
@@ -91,7 +92,7 @@ enum OnSnapshots {
     ForkMany { pick: usize, which: usize, count: u32 },
 }
 
-/// A step on snapshots, by somebody who may do everything.
+/// A step on snapshots, by a session that may do everything.
 fn snapshot_step() -> impl Strategy<Value = OnSnapshots> {
     let (pick, which) = (0..12usize, 0..6usize);
     let on_one = (pick.clone(), which);
@@ -150,7 +151,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What every disk must hold, told by what was asked for and answered.
+/// The content that every disk must have, according to the calls that were answered.
 #[derive(Clone, Debug, Default)]
 struct Model(BTreeMap<WorkspaceId, Disk>);
 
@@ -161,8 +162,8 @@ struct Disk {
 }
 
 impl Model {
-    /// Workspaces that came and went without the model's help: fresh ones, and forks, which hold what their snapshot
-    /// holds.
+    /// Follows workspaces that came and went without the model: fresh ones, and forks, which hold the content of
+    /// their snapshot.
     fn follow(&mut self, all: &[WorkspaceInfo]) {
         let frozen: BTreeMap<_, _> = self.0.values().flat_map(|disk| disk.snapshots.clone()).collect();
         self.0.retain(|id, _| all.iter().any(|info| info.id == *id));
@@ -177,7 +178,7 @@ impl Model {
         }
     }
 
-    /// What an unfinished step may have brought about: either all of it or nothing.
+    /// Accepts the effects of an interrupted step: either all of it or nothing.
     fn reconcile(&mut self, all: &[WorkspaceInfo], root: &Path) {
         self.follow(all);
         for info in all {
@@ -185,7 +186,7 @@ impl Model {
             let before = disk.content.clone();
             let mut known = BTreeMap::new();
             for snapshot in &info.snapshots {
-                // A snapshot that nobody was told of is of the only state it can be of.
+                // A snapshot whose call was not answered can only be of the state before.
                 known.insert(snapshot.id, disk.snapshots.get(&snapshot.id).unwrap_or(&before).clone());
             }
             if volume.content != before {
@@ -215,7 +216,7 @@ impl Model {
             }
             let current = info.snapshots.iter().find(|snapshot| snapshot.current).map(|snapshot| snapshot.id);
             assert!(info.snapshots.iter().filter(|snapshot| snapshot.current).count() <= 1);
-            // What is only in the volume is being removed; the books say where it is then.
+            // A snapshot that only the volume has is being removed; the origins may differ meanwhile.
             if volume.snapshots.len() == info.snapshots.len() {
                 assert_eq!(current, volume.origin, "{}", info.name);
             }
@@ -228,18 +229,18 @@ fn volume(root: &Path, info: &WorkspaceInfo) -> Volume {
 }
 
 /// One daemon with its clients; a crash replaces it as a whole.
-struct Host {
+struct System {
     runtime: tokio::runtime::Runtime,
     daemon: Daemon,
     sessions: Vec<Session>,
     model: Model,
 }
 
-impl Host {
-    fn open(root: &Path, world: &Arc<World>, model: Model) -> Self {
+impl System {
+    fn open(root: &Path, host: &Arc<FakeHost>, model: Model) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let daemon = runtime.block_on(open(root, world));
+        let daemon = runtime.block_on(open(root, host));
         let sessions = (0..SESSIONS).map(|_| daemon.open_session(SessionKind::Client)).collect();
         Self { runtime, daemon, sessions, model }
     }
@@ -248,7 +249,7 @@ impl Host {
         self.daemon.open_session(SessionKind::Shell)
     }
 
-    /// Ids in a stable order, so that a number picks the same workspace again when a case is replayed.
+    /// Picks from ids in a stable order, so that a number picks the same workspace again when a case is replayed.
     fn pick(&self, pick: usize) -> Option<WorkspaceRef> {
         let all = self.sessions[0].list(None);
         let settled: Vec<_> =
@@ -256,8 +257,8 @@ impl Host {
         (!settled.is_empty()).then(|| WorkspaceRef::Id(settled[pick % settled.len()].id))
     }
 
-    /// Refusals are part of the game: what counts is what the books say afterwards.
-    fn take(mut self, step: &Step, root: &Path, world: &Arc<World>) -> Self {
+    /// Refusals are allowed: only the state afterwards counts.
+    fn take(mut self, step: &Step, root: &Path, host: &Arc<FakeHost>) -> Self {
         let quiet = Progress::silent();
         match step.clone() {
             Step::Write { pick, text } => {
@@ -272,10 +273,10 @@ impl Host {
             }
             Step::OnSnapshots(step) => self.with_snapshots(step),
             Step::FaultIn { step, fault } => {
-                world.inject(fault);
+                host.inject(fault);
                 self.with_snapshots(step);
-                world.calm();
-                self.settled(world);
+                host.clear_faults();
+                self.settled(host);
                 let all = self.sessions[0].list(None);
                 self.model.reconcile(&all, root);
             }
@@ -284,8 +285,8 @@ impl Host {
                 self.runtime.spawn(under_way);
                 let moment = Duration::from_micros(after_us);
                 self.runtime.block_on(async { tokio::time::sleep(moment).await });
-                let mut next = self.replace(root, world, false);
-                next.settled(world);
+                let mut next = self.replace(root, host, false);
+                next.settled(host);
                 let all = next.sessions[0].list(None);
                 next.model.reconcile(&all, root);
                 return next;
@@ -295,9 +296,9 @@ impl Host {
                 let _ = self.runtime.block_on(self.sessions[session].create(request, &quiet));
             }
             Step::CreateFails { session, fault } => {
-                world.inject(fault);
+                host.inject(fault);
                 let _ = self.runtime.block_on(self.sessions[session].create(support::small(), &quiet));
-                world.calm();
+                host.clear_faults();
             }
             Step::CreateTogether { session, count } => {
                 let creates = (0..count).map(|_| self.sessions[session].create(support::small(), &quiet));
@@ -309,9 +310,9 @@ impl Host {
             }
             Step::DestroyFails { session, pick } => {
                 let Some(wanted) = self.pick(pick) else { return self };
-                world.inject(Fault::EraseFails);
+                host.inject(Fault::EraseFails);
                 let _ = self.runtime.block_on(self.sessions[session].destroy(&wanted));
-                world.calm();
+                host.clear_faults();
             }
             Step::Stop { session, pick } => {
                 let Some(wanted) = self.pick(pick) else { return self };
@@ -329,9 +330,9 @@ impl Host {
                 self.sessions[session] = self.daemon.open_session(SessionKind::Client);
             }
             Step::MachineDies { pick } => {
-                let processes = world.processes();
+                let processes = host.processes();
                 if !processes.is_empty() {
-                    world.kill(processes[pick % processes.len()].0, "signal 9");
+                    host.kill(processes[pick % processes.len()].0, "signal 9");
                 }
             }
             Step::FullDisk => {
@@ -342,26 +343,26 @@ impl Host {
                 // A create that the quota refused saved nothing; the trap must not wait for another step.
                 let _ = std::fs::remove_file(&trap);
             }
-            Step::Crash => return self.replace(root, world, false),
-            Step::Shutdown => return self.replace(root, world, true),
+            Step::Crash => return self.replace(root, host, false),
+            Step::Shutdown => return self.replace(root, host, true),
         }
         self
     }
 
-    /// The end of one daemon and the start of the next.
-    fn replace(self, root: &Path, world: &Arc<World>, orderly: bool) -> Self {
+    /// Ends one daemon and starts the next.
+    fn replace(self, root: &Path, host: &Arc<FakeHost>, orderly: bool) -> Self {
         let Self { runtime, daemon, sessions, model } = self;
         if orderly {
             runtime.block_on(daemon.clone().shutdown());
-            assert!(world.processes().is_empty(), "a machine outlived an orderly shutdown");
+            assert!(host.processes().is_empty(), "a machine outlived an orderly shutdown");
         }
-        // The lock goes with the last handle, and tasks hold handles.
+        // The lock is released with the last handle, and tasks hold handles.
         drop(runtime);
         drop((daemon, sessions));
-        Self::open(root, world, model)
+        Self::open(root, host, model)
     }
 
-    /// The snapshot that a number picks of a workspace that a number picks.
+    /// The snapshot picked by one number, of the workspace picked by another.
     fn pick_snapshot(&self, pick: usize, which: usize) -> Option<(WorkspaceId, SnapshotId, String)> {
         let Some(WorkspaceRef::Id(id)) = self.pick(pick) else { return None };
         let info = self.sessions[0].list(None).into_iter().find(|info| info.id == id)?;
@@ -370,7 +371,7 @@ impl Host {
         Some((id, snapshot.id, snapshot.name.to_string()))
     }
 
-    /// Takes a step and tells the model what came of it.
+    /// Takes a step and updates the model with its result.
     fn with_snapshots(&mut self, step: OnSnapshots) {
         let quiet = Progress::silent();
         match step {
@@ -407,7 +408,7 @@ impl Host {
         }
     }
 
-    /// The same step without anybody who hears its answer.
+    /// The same step, with its answer ignored.
     fn under_way(&self, step: OnSnapshots) -> futures::future::BoxFuture<'static, ()> {
         let (session, quiet) = (self.shell(), Progress::silent());
         match step {
@@ -447,11 +448,11 @@ impl Host {
     }
 
     /// Waits until nothing is under way and every process has its workspace.
-    fn settled(&self, world: &Arc<World>) {
+    fn settled(&self, host: &Arc<FakeHost>) {
         self.runtime.block_on(support::eventually("a settled state", || {
             let all = self.sessions[0].list(None);
             let settled = all.iter().all(|info| match info.phase {
-                Phase::Running => info.pid.is_some_and(|pid| world.lives(pid)),
+                Phase::Running => info.pid.is_some_and(|pid| host.lives(pid)),
                 Phase::Stopped => true,
                 Phase::Creating
                 | Phase::Starting
@@ -460,12 +461,12 @@ impl Host {
                 | Phase::Suspended
                 | Phase::Destroying => false,
             });
-            settled && world.processes().len() == all.iter().filter(|info| info.pid.is_some()).count()
+            settled && host.processes().len() == all.iter().filter(|info| info.pid.is_some()).count()
         }));
     }
 
-    fn check(&mut self, root: &Path, world: &Arc<World>) {
-        self.settled(world);
+    fn check(&mut self, root: &Path, host: &Arc<FakeHost>) {
+        self.settled(host);
         let all = self.sessions[0].list(None);
         self.model.follow(&all);
         self.model.check(&all, root);
@@ -489,7 +490,7 @@ impl Host {
         );
     }
 
-    /// Everything that is in memory is in the file, once nothing is under way.
+    /// Checks that the file has everything that is in memory, once nothing is under way.
     fn check_ledger(&self, root: &Path) {
         self.runtime.block_on(support::eventually("a ledger that equals the registry", || {
             let found = ledger::read(&root.join("state.json")).ok().and_then(ledger::Found::into_document);
@@ -508,23 +509,23 @@ impl Host {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() })]
     #[test]
-    fn the_books_balance_after_any_sequence_of_calls_faults_and_crashes(
+    fn registry_and_disks_agree_after_any_sequence(
         steps in proptest::collection::vec(step(), 1..24),
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let world = World::new(dir.path());
-        let mut host = Host::open(dir.path(), &world, Model::default());
+        let host = FakeHost::new(dir.path());
+        let mut system = System::open(dir.path(), &host, Model::default());
         for step in &steps {
-            host = host.take(step, dir.path(), &world);
-            host.check(dir.path(), &world);
+            system = system.take(step, dir.path(), &host);
+            system.check(dir.path(), &host);
         }
-        let session = host.shell();
+        let session = system.shell();
         for info in session.list(None) {
-            host.runtime.block_on(session.destroy(&WorkspaceRef::Id(info.id))).unwrap();
+            system.runtime.block_on(session.destroy(&WorkspaceRef::Id(info.id))).unwrap();
         }
-        host.check(dir.path(), &world);
-        // A save that failed is made good by the next one.
-        host.runtime.block_on(session.create(named("last"), &Progress::silent())).unwrap();
-        host.check_ledger(dir.path());
+        system.check(dir.path(), &host);
+        // The next save repeats a save that failed.
+        system.runtime.block_on(session.create(named("last"), &Progress::silent())).unwrap();
+        system.check_ledger(dir.path());
     }
 }

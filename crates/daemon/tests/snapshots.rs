@@ -1,4 +1,4 @@
-//! Snapshots of one workspace: taken, gone back to, compared, deleted, refused.
+//! Tests for the snapshots of one workspace: taken, restored, compared, deleted and refused.
 
 mod support;
 
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use agentiso_core::lifecycle::Phase;
 use agentiso_daemon::{Daemon, OpError, Progress, Rung, Session, SessionKind, WorkspaceInfo};
-use support::{Fault, Handle, Volume, World, by_name, config, named, open, say, snap};
+use support::{FakeHost, FakeMachines, Fault, Volume, by_name, config, named, open, run_command, snap};
 
 fn quiet() -> Progress {
     Progress::silent()
 }
 
 /// A daemon with one running workspace, `web`.
-async fn with_web(root: &Path, world: &Arc<World>) -> (Daemon, Session) {
-    let daemon = open(root, world).await;
+async fn with_web(root: &Path, host: &Arc<FakeHost>) -> (Daemon, Session) {
+    let daemon = open(root, host).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &quiet()).await.unwrap();
     (daemon, session)
@@ -39,7 +39,7 @@ fn volume(root: &Path, info: &WorkspaceInfo) -> Volume {
     Volume::load(&root.join("workspaces").join(info.id.to_string())).unwrap()
 }
 
-/// `name<parent`, with a star at the one that the state descends from.
+/// Formats each snapshot as `name<parent`, with a star at the one that the state descends from.
 async fn tree(session: &Session) -> String {
     let all = session.snapshots(&by_name("web")).await.unwrap();
     let line = |info: &agentiso_daemon::SnapshotInfo| {
@@ -50,13 +50,13 @@ async fn tree(session: &Session) -> String {
 }
 
 #[tokio::test]
-async fn a_snapshot_waits_for_what_it_interrupts_and_is_not_lost_to_it() {
+async fn snapshot_waits_for_interrupted_tidying() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (_daemon, session) = with_web(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (_daemon, session) = with_web(dir.path(), &host).await;
     take(&session, "a", false).await;
-    world.inject(Fault::TidyingTakesLong);
-    world.hanging.notified().await;
+    host.inject(Fault::TidyingTakesLong);
+    host.hanging.notified().await;
     take(&session, "b", false).await;
     assert_eq!(volume(dir.path(), &web(&session).await).snapshots.len(), 2);
     go_back(&session, "b").await;
@@ -64,11 +64,11 @@ async fn a_snapshot_waits_for_what_it_interrupts_and_is_not_lost_to_it() {
 }
 
 #[tokio::test]
-async fn a_disk_snapshot_brings_the_disk_back_and_the_workspace_runs() {
+async fn disk_snapshot_restores_a_running_workspace() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, session) = with_web(dir.path(), &world).await;
-    say(&session, "web", "write one").await.unwrap();
+    let host = FakeHost::new(dir.path());
+    let (daemon, session) = with_web(dir.path(), &host).await;
+    run_command(&session, "web", "write one").await.unwrap();
     let pid = web(&session).await.pid;
     let made = session.snapshot(&by_name("web"), snap("a"), false, &quiet()).await.unwrap();
     assert_eq!((made.snapshot.has_memory, made.snapshot.current, made.snapshot.parent), (false, true, None));
@@ -76,29 +76,29 @@ async fn a_disk_snapshot_brings_the_disk_back_and_the_workspace_runs() {
     assert_eq!(session.snapshots(&by_name("web")).await.unwrap()[0].used_bytes, Some(3));
     assert_eq!(made.workspace.pid, pid, "the machine runs on");
 
-    say(&session, "web", "write two").await.unwrap();
+    run_command(&session, "web", "write two").await.unwrap();
     let diff = session.diff_snapshot(&by_name("web"), &snap("a"), &quiet()).await.unwrap();
     assert_eq!(diff.changed_bytes, 3);
     let restored = session.restore(&by_name("web"), &snap("a"), &quiet()).await.unwrap();
     assert_eq!((restored.workspace.phase, restored.warning), (Phase::Running, None));
     assert_ne!(restored.workspace.pid, pid);
-    assert_eq!(say(&session, "web", "read").await.unwrap(), "one");
-    assert_eq!(world.processes().len(), 1);
+    assert_eq!(run_command(&session, "web", "read").await.unwrap(), "one");
+    assert_eq!(host.processes().len(), 1);
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_memory_snapshot_brings_the_memory_back_or_says_that_it_could_not() {
+async fn memory_snapshot_restores_memory_or_warns() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, session) = with_web(dir.path(), &world).await;
-    say(&session, "web", "remember me").await.unwrap();
+    let host = FakeHost::new(dir.path());
+    let (daemon, session) = with_web(dir.path(), &host).await;
+    run_command(&session, "web", "remember me").await.unwrap();
     take(&session, "a", true).await;
-    say(&session, "web", "remember nothing").await.unwrap();
+    run_command(&session, "web", "remember nothing").await.unwrap();
     let restored = session.restore(&by_name("web"), &snap("a"), &quiet()).await.unwrap();
     assert_eq!((restored.rung, restored.snapshot.has_memory), (Rung::Memory, true));
-    assert_eq!(say(&session, "web", "recall").await.unwrap(), "me");
-    world.inject(Fault::MemoryIsLost);
+    assert_eq!(run_command(&session, "web", "recall").await.unwrap(), "me");
+    host.inject(Fault::MemoryIsLost);
     let restored = session.restore(&by_name("web"), &snap("a"), &quiet()).await.unwrap();
     assert!(restored.warning.unwrap().contains("memory"));
     assert_eq!(restored.rung, Rung::ImageTemplate);
@@ -106,10 +106,10 @@ async fn a_memory_snapshot_brings_the_memory_back_or_says_that_it_could_not() {
 }
 
 #[tokio::test]
-async fn snapshots_form_a_tree_that_no_restore_and_no_delete_tears() {
+async fn snapshot_tree_survives_restores_and_deletes() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, session) = with_web(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, session) = with_web(dir.path(), &host).await;
     take(&session, "a", false).await;
     take(&session, "b", false).await;
     take(&session, "c", false).await;
@@ -126,7 +126,7 @@ async fn snapshots_form_a_tree_that_no_restore_and_no_delete_tears() {
     assert_eq!(tree(&session).await, "c");
     let held = volume(dir.path(), &web(&session).await);
     assert_eq!((held.snapshots.len(), held.origin), (1, None), "the disk knows what the books know");
-    // A name is free again.
+    // The name is free again.
     session.start(&by_name("web"), &quiet()).await.unwrap();
     take(&session, "a", false).await;
     assert_eq!(tree(&session).await, "c a*");
@@ -134,27 +134,27 @@ async fn snapshots_form_a_tree_that_no_restore_and_no_delete_tears() {
 }
 
 #[tokio::test]
-async fn a_stopped_workspace_can_go_back_and_be_compared_but_not_be_snapshotted() {
+async fn stopped_workspace_can_be_restored_but_not_snapshotted() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, session) = with_web(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, session) = with_web(dir.path(), &host).await;
     take(&session, "a", false).await;
-    say(&session, "web", "write two").await.unwrap();
+    run_command(&session, "web", "write two").await.unwrap();
     session.stop(&by_name("web")).await.unwrap();
     let refused = session.snapshot(&by_name("web"), snap("b"), false, &quiet()).await.unwrap_err();
     assert_eq!(refused.code(), "wrong_state");
     let diff = session.diff_snapshot(&by_name("web"), &snap("a"), &quiet()).await.unwrap();
     assert_eq!(diff.changed_bytes, 3);
     go_back(&session, "a").await;
-    assert_eq!(say(&session, "web", "read").await.unwrap(), "fresh");
+    assert_eq!(run_command(&session, "web", "read").await.unwrap(), "fresh");
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn requests_that_cannot_be_met_are_refused_before_anything_is_done() {
+async fn impossible_snapshot_requests_are_refused_beforehand() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let handle = Arc::new(Handle(Arc::clone(&world)));
+    let host = FakeHost::new(dir.path());
+    let handle = Arc::new(FakeMachines(Arc::clone(&host)));
     let limited = config(dir.path(), "[resources]\nmax_snapshots_per_workspace = 2\n");
     let daemon = Daemon::open_with(limited, handle).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
@@ -166,31 +166,32 @@ async fn requests_that_cannot_be_met_are_refused_before_anything_is_done() {
     take(&session, "a", false).await;
     assert_eq!(refusal("a", false).await.code(), "snapshot_exists");
 
-    world.padding_bytes.store(2 << 30, Ordering::Relaxed);
+    host.padding_bytes.store(2 << 30, Ordering::Relaxed);
     let over = refusal("b", false).await;
     assert_eq!(over.code(), "disk_quota");
     assert!(over.to_string().contains("2048 MB") && over.hint().unwrap().contains("delete"), "{over}");
-    // There is room for itself, but not for a copy of its memory beside it: its own guest would stand still.
-    world.padding_bytes.store((2 << 30) - (127 << 20), Ordering::Relaxed);
+    // There is room for the snapshot, but not for a copy of its memory beside it: the guest itself would stand
+    // still.
+    host.padding_bytes.store((2 << 30) - (127 << 20), Ordering::Relaxed);
     let over = refusal("b", true).await;
     assert_eq!(over.code(), "disk_quota");
-    assert!(over.to_string().contains("its memory may take 128 MB more"), "{over}");
+    assert!(over.to_string().contains("its memory may need 128 MB more"), "{over}");
     assert_eq!(web(&session).await.snapshots.len(), 1);
-    world.padding_bytes.store(0, Ordering::Relaxed);
+    host.padding_bytes.store(0, Ordering::Relaxed);
 
     // The copy is on the disk twice for a while if the host's memory has no room for it.
-    world.available_bytes.store((1 << 30) + (255 << 20), Ordering::Relaxed);
-    world.available_mb.store(100, Ordering::Relaxed);
+    host.available_bytes.store((1 << 30) + (255 << 20), Ordering::Relaxed);
+    host.available_mb.store(100, Ordering::Relaxed);
     assert_eq!(refusal("b", true).await.code(), "no_space");
-    world.available_mb.store(1 << 20, Ordering::Relaxed);
+    host.available_mb.store(1 << 20, Ordering::Relaxed);
 
-    // The reserve is there, but not the workspace's memory beside it.
-    world.available_bytes.store((1 << 30) + (127 << 20), Ordering::Relaxed);
+    // The reserve is free, but not the workspace's memory beside it.
+    host.available_bytes.store((1 << 30) + (127 << 20), Ordering::Relaxed);
     assert_eq!(refusal("b", true).await.code(), "no_space");
     take(&session, "b", false).await;
-    world.available_bytes.store((1 << 30) - 1, Ordering::Relaxed);
+    host.available_bytes.store((1 << 30) - 1, Ordering::Relaxed);
     assert_eq!(session.create(named("db"), &quiet()).await.unwrap_err().code(), "no_space");
-    world.available_bytes.store(50 << 30, Ordering::Relaxed);
+    host.available_bytes.store(50 << 30, Ordering::Relaxed);
     assert_eq!(refusal("c", false).await.code(), "too_many_snapshots");
 
     let missing = session.restore(&by_name("web"), &snap("aa"), &quiet()).await.unwrap_err();
@@ -205,15 +206,15 @@ async fn requests_that_cannot_be_met_are_refused_before_anything_is_done() {
 }
 
 #[tokio::test]
-async fn of_two_snapshots_of_one_name_at_the_same_time_exactly_one_is_taken() {
+async fn concurrent_snapshots_of_one_name_yield_one() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, session) = with_web(dir.path(), &world).await;
-    *world.snapshot_takes.lock().unwrap() = Duration::from_millis(50);
+    let host = FakeHost::new(dir.path());
+    let (daemon, session) = with_web(dir.path(), &host).await;
+    *host.snapshot_takes.lock().unwrap() = Duration::from_millis(50);
     let progress = quiet();
     let web = by_name("web");
     let takes = (0..6).map(|_| session.snapshot(&web, snap("a"), true, &progress));
-    let (results, said) = tokio::join!(futures::future::join_all(takes), say(&session, "web", "hi"));
+    let (results, said) = tokio::join!(futures::future::join_all(takes), run_command(&session, "web", "hi"));
     assert_eq!(said.unwrap(), "hi", "the guest answers meanwhile");
     let taken = results.iter().filter(|result| result.is_ok()).count();
     let refused =
@@ -224,17 +225,17 @@ async fn of_two_snapshots_of_one_name_at_the_same_time_exactly_one_is_taken() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_fails_leaves_no_trace_once_the_disk_is_in_order_again() {
+async fn failed_snapshot_leaves_no_trace() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, session) = with_web(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, session) = with_web(dir.path(), &host).await;
     for fault in [Fault::SnapshotFails, Fault::SnapshotFailsHalfway] {
-        world.inject(fault);
+        host.inject(fault);
         let failed = session.snapshot(&by_name("web"), snap("a"), false, &quiet()).await.unwrap_err();
         assert_eq!(failed.code(), "snapshot_failed");
         assert!(failed.to_string().contains("taking snapshot a of workspace web"), "{failed}");
     }
-    // The ledger cannot be written: what was taken is taken back.
+    // The ledger cannot be written, so the snapshot is undone.
     std::os::unix::fs::symlink("/dev/full", dir.path().join("state.json.tmp")).unwrap();
     let failed = session.snapshot(&by_name("web"), snap("a"), false, &quiet()).await.unwrap_err();
     assert_eq!(failed.code(), "no_space");
@@ -247,24 +248,24 @@ async fn a_snapshot_that_fails_leaves_no_trace_once_the_disk_is_in_order_again()
 }
 
 #[tokio::test]
-async fn a_delete_whose_space_does_not_come_back_says_so_and_the_next_step_makes_it_good() {
+async fn failed_snapshot_delete_is_finished_later() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, session) = with_web(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, session) = with_web(dir.path(), &host).await;
     take(&session, "a", false).await;
     take(&session, "b", false).await;
-    world.inject(Fault::DeleteFails);
+    host.inject(Fault::DeleteFails);
     let failed = session.delete_snapshot(&by_name("web"), &snap("a")).await.unwrap_err();
     assert_eq!(failed.code(), "snapshot_failed");
     assert_eq!(tree(&session).await, "b*");
     assert_eq!(volume(dir.path(), &web(&session).await).snapshots.len(), 2);
-    // A disk that cannot be put in order is not touched.
-    world.inject(Fault::SettleFails);
+    // A disk that cannot be settled is not touched.
+    host.inject(Fault::SettleFails);
     let refused = session.snapshot(&by_name("web"), snap("c"), false, &quiet()).await.unwrap_err();
-    assert!(refused.to_string().contains("putting the disk in order"), "{refused}");
+    assert!(refused.to_string().contains("cleaning up the disk"), "{refused}");
     take(&session, "c", false).await;
     assert_eq!(volume(dir.path(), &web(&session).await).snapshots.len(), 2);
-    // The ledger cannot be written: nothing is deleted.
+    // The ledger cannot be written, so nothing is deleted.
     std::os::unix::fs::symlink("/dev/full", dir.path().join("state.json.tmp")).unwrap();
     assert!(session.delete_snapshot(&by_name("web"), &snap("b")).await.is_err());
     assert_eq!(tree(&session).await, "b c<b*");
@@ -272,12 +273,12 @@ async fn a_delete_whose_space_does_not_come_back_says_so_and_the_next_step_makes
 }
 
 #[tokio::test]
-async fn a_restore_that_fails_leaves_a_stopped_workspace_that_knows_where_its_disk_is() {
+async fn failed_restore_leaves_a_stopped_workspace() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, session) = with_web(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, session) = with_web(dir.path(), &host).await;
     take(&session, "a", false).await;
-    say(&session, "web", "write two").await.unwrap();
+    run_command(&session, "web", "write two").await.unwrap();
     take(&session, "b", false).await;
     for (fault, origin, tree_then, content) in [
         (Fault::RestoreFails, None, "a b<a*", "two"),
@@ -286,36 +287,36 @@ async fn a_restore_that_fails_leaves_a_stopped_workspace_that_knows_where_its_di
         (Fault::BootFailsAfterSpawn, None, "a* b<a", "fresh"),
         (Fault::BootFailsAfterSpawn, Some(Fault::OriginUnknown), "a* b<a", "fresh"),
     ] {
-        world.inject(fault);
-        origin.into_iter().for_each(|origin| world.inject(origin));
+        host.inject(fault);
+        origin.into_iter().for_each(|origin| host.inject(origin));
         let failed = session.restore(&by_name("web"), &snap("a"), &quiet()).await.unwrap_err();
         assert_eq!(failed.code(), "boot_failed", "{failed}");
         let info = web(&session).await;
-        assert_eq!((info.phase, world.processes().len()), (Phase::Stopped, 0), "{fault:?}");
-        assert!(info.stop_reason.as_ref().unwrap().contains("could not go back to snapshot a"));
+        assert_eq!((info.phase, host.processes().len()), (Phase::Stopped, 0), "{fault:?}");
+        assert!(info.stop_reason.as_ref().unwrap().contains("snapshot a could not be restored"));
         assert_eq!(
             (tree(&session).await.as_str(), volume(dir.path(), &info).content.as_str()),
             (tree_then, content)
         );
         go_back(&session, "b").await;
-        assert_eq!(say(&session, "web", "read").await.unwrap(), "two");
+        assert_eq!(run_command(&session, "web", "read").await.unwrap(), "two");
     }
-    // Refusals leave it as it is.
+    // Refusals leave the workspace as it is.
     std::os::unix::fs::symlink("/dev/full", dir.path().join("state.json.tmp")).unwrap();
     assert!(session.restore(&by_name("web"), &snap("a"), &quiet()).await.is_err());
     assert_eq!(web(&session).await.phase, Phase::Running);
     session.stop(&by_name("web")).await.unwrap();
-    world.available_mb.store(100, Ordering::Relaxed);
+    host.available_mb.store(100, Ordering::Relaxed);
     let refused = session.restore(&by_name("web"), &snap("a"), &quiet()).await.unwrap_err();
     assert_eq!((refused.code(), web(&session).await.phase), ("host_memory", Phase::Stopped));
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_workspace_is_destroyed_with_its_snapshots() {
+async fn workspace_is_destroyed_with_its_snapshots() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, session) = with_web(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, session) = with_web(dir.path(), &host).await;
     take(&session, "a", true).await;
     session.destroy(&by_name("web")).await.unwrap();
     assert_eq!(std::fs::read_dir(dir.path().join("workspaces")).unwrap().count(), 0);

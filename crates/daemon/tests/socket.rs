@@ -1,4 +1,4 @@
-//! The daemon's socket: greetings, the control protocol, and what becomes of those who hang up or misbehave.
+//! Tests for the daemon's socket: greetings, the control protocol, and clients that disconnect or misbehave.
 
 mod support;
 
@@ -15,14 +15,14 @@ use agentiso_daemon::{
     Daemon, FoundDaemon, InstanceLock, LogKind, McpHandler, McpOptions, Rung, Session, SessionKind,
 };
 use futures::future::BoxFuture;
-use support::{World, by_name, config, eventually, named, open};
+use support::{FakeHost, by_name, config, eventually, named, open};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// An edge that answers every line with the session's id and the line.
-struct Parrot;
+/// An MCP handler that answers every line with the session's id and the line.
+struct EchoHandler;
 
-impl McpHandler for Parrot {
+impl McpHandler for EchoHandler {
     fn serve(&self, session: Session, options: McpOptions, mut stream: UnixStream) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let mut heard = [0; 256];
@@ -35,10 +35,10 @@ impl McpHandler for Parrot {
     }
 }
 
-async fn serve(root: &Path, world: &Arc<World>) -> (Daemon, tokio::task::JoinHandle<()>) {
-    let daemon = open(root, world).await;
+async fn serve(root: &Path, host: &Arc<FakeHost>) -> (Daemon, tokio::task::JoinHandle<()>) {
+    let daemon = open(root, host).await;
     let listener = Listener::bind(&daemon.config().paths.daemon_socket()).unwrap();
-    let serving = tokio::spawn(daemon.clone().serve(listener, Parrot));
+    let serving = tokio::spawn(daemon.clone().serve(listener, EchoHandler));
     (daemon, serving)
 }
 
@@ -62,10 +62,10 @@ async fn read_line(stream: &mut UnixStream) -> String {
 }
 
 #[tokio::test]
-async fn the_command_line_creates_uses_and_removes_a_workspace() {
+async fn control_client_creates_uses_and_removes_a_workspace() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &host).await;
     let mut client = control(dir.path()).await;
     client.ping().await.unwrap();
     assert_eq!(client.welcome().pid, std::process::id());
@@ -106,10 +106,10 @@ async fn the_command_line_creates_uses_and_removes_a_workspace() {
 }
 
 #[tokio::test]
-async fn the_command_line_takes_restores_forks_and_deletes_snapshots() {
+async fn control_client_takes_restores_forks_and_deletes_snapshots() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &host).await;
     let mut client = control(dir.path()).await;
     let params =
         CreateParams { name: Some("web".to_owned()), memory_mb: Some(128), ..CreateParams::default() };
@@ -155,10 +155,10 @@ fn fork_params(workspace: &str, snapshot: &str) -> ForkParams {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_cancels_what_it_had_under_way() {
+async fn disconnected_client_cancels_its_calls() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &host).await;
     let shell = daemon.open_session(SessionKind::Shell);
     shell.create(named("web"), &agentiso_daemon::Progress::silent()).await.unwrap();
 
@@ -168,26 +168,26 @@ async fn a_client_that_hangs_up_cancels_what_it_had_under_way() {
     let gave_up = tokio::time::timeout(Duration::from_millis(50), client.exec(sleep, |_| ())).await;
     assert!(gave_up.is_err());
     drop(client);
-    eventually("the end of the command", || world.killed_commands.load(Ordering::SeqCst) == 1).await;
+    eventually("the end of the command", || host.killed_commands.load(Ordering::SeqCst) == 1).await;
 
-    world.inject(support::Fault::BootHangsAfterSpawn);
+    host.inject(support::Fault::BootHangsAfterSpawn);
     let mut client = control(dir.path()).await;
     let params = CreateParams { name: Some("half".to_owned()), ..CreateParams::default() };
     let creating = tokio::spawn(async move { client.create(params, |_| ()).await.map(drop) });
-    world.hanging.notified().await;
+    host.hanging.notified().await;
     creating.abort();
-    eventually("the rollback", || shell.list(None).len() == 1 && world.processes().len() == 1).await;
+    eventually("the rollback", || shell.list(None).len() == 1 && host.processes().len() == 1).await;
     assert!(shell.guest(&by_name("web")).await.is_ok());
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn an_mcp_client_is_handed_to_the_edge_with_every_byte_it_sent() {
+async fn mcp_handler_gets_every_byte_sent() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &host).await;
     let mut stream = raw(dir.path()).await;
-    // The first message comes in the same write as the hello.
+    // The first message arrives in the same write as the hello.
     let hello = b"{\"agentiso\":1,\"kind\":\"mcp\",\"version\":\"t\",\"tools\":\"core\",\"read_only\":false}\n{\"x\":1}\n";
     stream.write_all(hello).await.unwrap();
     assert!(read_line(&mut stream).await.contains("\"ok\":true"));
@@ -198,10 +198,10 @@ async fn an_mcp_client_is_handed_to_the_edge_with_every_byte_it_sent() {
 }
 
 #[tokio::test]
-async fn whoever_misbehaves_is_refused_and_others_are_served_on() {
+async fn malformed_requests_do_not_disturb_other_clients() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &host).await;
     for bad in ["nonsense\n", "{\"agentiso\":7}\n", "\0\0\0\n"] {
         let mut stream = raw(dir.path()).await;
         stream.write_all(bad.as_bytes()).await.unwrap();
@@ -219,7 +219,7 @@ async fn whoever_misbehaves_is_refused_and_others_are_served_on() {
     }
     stream.write_all(&[0xff, 0xfe, b'\n']).await.unwrap();
     assert!(read_line(&mut stream).await.contains("error"));
-    // A line without an end is cut off at its limit.
+    // An endless line is cut off at its limit.
     let endless = vec![b'x'; 1 << 20];
     let flood = async { while stream.write_all(&endless).await.is_ok() {} };
     tokio::time::timeout(Duration::from_secs(20), flood).await.expect("the daemon hangs up");
@@ -228,30 +228,30 @@ async fn whoever_misbehaves_is_refused_and_others_are_served_on() {
 }
 
 #[tokio::test]
-async fn a_shutdown_through_the_socket_ends_when_the_machines_have() {
+async fn socket_shutdown_waits_for_all_vms() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, serving) = serve(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, serving) = serve(dir.path(), &host).await;
     let shell = daemon.open_session(SessionKind::Shell);
     shell.create(named("web"), &agentiso_daemon::Progress::silent()).await.unwrap();
-    *world.shutdown_takes.lock().unwrap() = Duration::from_millis(200);
+    *host.shutdown_takes.lock().unwrap() = Duration::from_millis(200);
     let client = control(dir.path()).await;
     let ending = tokio::spawn(client.shutdown());
     serving.await.unwrap();
     assert!(!ending.is_finished(), "the machine is still going down");
     daemon.shutdown().await;
     ending.await.unwrap().unwrap();
-    assert!(world.processes().is_empty());
+    assert!(host.processes().is_empty());
     let error = connect(&config(dir.path(), "").paths, &Hello::control()).await.unwrap_err();
     assert!(matches!(error, ConnectError::NotRunning { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn a_shutdown_with_nothing_to_stop_is_answered_before_the_connection_ends() {
+async fn socket_shutdown_is_answered_before_disconnect() {
     for _ in 0..20 {
         let dir = tempfile::tempdir().unwrap();
-        let world = World::new(dir.path());
-        let (daemon, serving) = serve(dir.path(), &world).await;
+        let host = FakeHost::new(dir.path());
+        let (daemon, serving) = serve(dir.path(), &host).await;
         let ending = tokio::spawn(control(dir.path()).await.shutdown());
         serving.await.unwrap();
         daemon.shutdown().await;
@@ -260,13 +260,13 @@ async fn a_shutdown_with_nothing_to_stop_is_answered_before_the_connection_ends(
 }
 
 #[tokio::test]
-async fn the_socket_is_private_and_replaces_a_stale_one() {
+async fn daemon_socket_is_private_and_replaces_stale_ones() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
+    let host = FakeHost::new(dir.path());
     let path = config(dir.path(), "").paths.daemon_socket();
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let (daemon, _serving) = serve(dir.path(), &host).await;
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
     control(dir.path()).await.ping().await.unwrap();
@@ -275,10 +275,10 @@ async fn the_socket_is_private_and_replaces_a_stale_one() {
 }
 
 #[tokio::test]
-async fn a_daemon_of_another_state_file_is_refused() {
+async fn daemon_of_another_state_file_is_refused() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let world = World::new(dir.path());
-    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &host).await;
     let run = daemon.config().paths.run.clone();
     let mistaken = config(other.path(), &format!("[vm]\nrun_dir = {run:?}\n")).paths;
     let error = connect(&mistaken, &Hello::control()).await.unwrap_err();
@@ -296,27 +296,27 @@ async fn a_daemon_of_another_state_file_is_refused() {
 }
 
 #[tokio::test]
-async fn renamed_state_file_is_told_from_another() {
+async fn renamed_state_file_is_named_as_the_cause() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &host).await;
     let mut renamed = daemon.config().paths.clone();
     renamed.state_file = dir.path().join("ledger.json");
     let error = connect(&renamed, &Hello::control()).await.unwrap_err().to_string();
     assert!(error.contains("state_file was changed") && !error.contains("run_dir"), "{error}");
-    // What is seen without asking it agrees.
+    // The locks, read without asking the daemon, say the same.
     let found = agentiso_daemon::find_daemon(&renamed);
     assert!(matches!(found, Some(FoundDaemon::Other { in_our_directory: true, .. })), "{found:?}");
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn an_older_daemon_is_known_by_its_lock() {
+async fn older_daemon_is_identified_by_its_lock() {
     let dir = tempfile::tempdir().unwrap();
     let paths = config(dir.path(), "").paths;
     std::fs::create_dir_all(&paths.run).unwrap();
     let listener = tokio::net::UnixListener::bind(paths.daemon_socket()).unwrap();
-    // Before the greeting named the state file.
+    // This daemon is older than the state file in the greeting.
     let answer = format!("{{\"agentiso\":1,\"ok\":true,\"version\":\"0\",\"pid\":{}}}\n", std::process::id());
     let serving = tokio::spawn(async move {
         let mut open = Vec::new();

@@ -1,4 +1,4 @@
-//! Swarms in a world where something goes wrong: with every fork, with one worker, with its end.
+//! Tests for swarms with faults: in every fork, in one worker, and in its removal.
 
 mod support;
 
@@ -9,9 +9,9 @@ use std::time::Duration;
 use agentiso_core::names::TaskName;
 use agentiso_daemon::{Daemon, Progress, Session, SessionKind, SwarmDone, SwarmRequest, SwarmTask};
 use std::sync::Arc;
-use support::{Fault, World, by_name, named, open, small, snap};
+use support::{FakeHost, Fault, by_name, named, open, small, snap};
 
-/// What a session may own, from the contract.
+/// The workspaces that a session may own, from the contract.
 const QUOTA: usize = 10;
 
 fn swarm(names: &[&str]) -> SwarmRequest {
@@ -40,8 +40,8 @@ fn swarm(names: &[&str]) -> SwarmRequest {
 }
 
 /// A session with `web`, which has a snapshot.
-async fn prepared(root: &Path, world: &Arc<World>) -> (Daemon, Session) {
-    let daemon = open(root, world).await;
+async fn prepared(root: &Path, host: &Arc<FakeHost>) -> (Daemon, Session) {
+    let daemon = open(root, host).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &Progress::silent()).await.unwrap();
     session.snapshot(&by_name("web"), snap("a"), false, &Progress::silent()).await.unwrap();
@@ -53,7 +53,7 @@ fn owned(session: &Session) -> Vec<String> {
     all.map(|info| info.name.to_string()).collect()
 }
 
-/// Nothing is promised to anybody who is gone: the session can have all that it may have.
+/// Checks that nothing stays reserved for workers that are gone: the session can use its whole quota.
 async fn quota_is_whole(session: &Session) {
     for _ in owned(session).len()..QUOTA {
         session.create(small(), &Progress::silent()).await.unwrap();
@@ -67,18 +67,18 @@ fn exit_codes(done: &SwarmDone) -> Vec<i32> {
 }
 
 #[tokio::test]
-async fn a_swarm_of_which_no_worker_can_be_forked_is_an_error_and_leaves_nothing() {
+async fn swarm_fails_if_no_worker_can_be_forked() {
     for fault in [Fault::BranchFails, Fault::BootFailsBeforeSpawn, Fault::BootFailsAfterSpawn] {
         let dir = tempfile::tempdir().unwrap();
-        let world = World::new(dir.path());
-        let (daemon, session) = prepared(dir.path(), &world).await;
+        let host = FakeHost::new(dir.path());
+        let (daemon, session) = prepared(dir.path(), &host).await;
         for _ in 0..3 {
-            world.inject(fault);
+            host.inject(fault);
         }
         let failed = session.swarm(swarm(&["x", "y", "z"]), &Progress::silent()).await.unwrap_err();
         assert_eq!(failed.code(), "fork_failed", "{fault:?}: {failed}");
         assert!(failed.to_string().contains("no worker could be forked"), "{failed}");
-        assert_eq!((owned(&session), world.processes().len()), (vec!["web".to_owned()], 1), "{fault:?}");
+        assert_eq!((owned(&session), host.processes().len()), (vec!["web".to_owned()], 1), "{fault:?}");
         assert_eq!(std::fs::read_dir(dir.path().join("workspaces")).unwrap().count(), 1, "{fault:?}");
         quota_is_whole(&session).await;
         daemon.shutdown().await;
@@ -86,13 +86,13 @@ async fn a_swarm_of_which_no_worker_can_be_forked_is_an_error_and_leaves_nothing
 }
 
 #[tokio::test]
-async fn a_worker_that_cannot_be_given_its_texts_is_skipped_and_the_others_go_on() {
+async fn worker_without_its_texts_is_skipped() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, session) = prepared(dir.path(), &world).await;
-    world.inject(Fault::WriteFails);
+    let host = FakeHost::new(dir.path());
+    let (daemon, session) = prepared(dir.path(), &host).await;
+    host.inject(Fault::WriteFails);
     let mut request = swarm(&["x", "y", "z"]);
-    // One after the other, so that it is known whom it hits.
+    // One after the other, so that the fault hits a known worker.
     request.max_parallel = 1;
     let done = session.swarm(request, &Progress::silent()).await.unwrap();
     assert_eq!(exit_codes(&done), [-1, 0, 0], "{done:?}");
@@ -110,11 +110,11 @@ async fn a_worker_that_cannot_be_given_its_texts_is_skipped_and_the_others_go_on
 }
 
 #[tokio::test]
-async fn a_fork_that_fails_is_one_task_that_failed() {
+async fn failed_fork_fails_only_its_task() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, session) = prepared(dir.path(), &world).await;
-    world.inject(Fault::BootFailsAfterSpawn);
+    let host = FakeHost::new(dir.path());
+    let (daemon, session) = prepared(dir.path(), &host).await;
+    host.inject(Fault::BootFailsAfterSpawn);
     let mut request = swarm(&["x", "y"]);
     request.max_parallel = 1;
     let done = session.swarm(request, &Progress::silent()).await.unwrap();
@@ -125,11 +125,11 @@ async fn a_fork_that_fails_is_one_task_that_failed() {
 }
 
 #[tokio::test]
-async fn a_worker_that_cannot_be_destroyed_takes_nothing_of_the_quota() {
+async fn undestroyable_worker_uses_no_quota() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let (daemon, session) = prepared(dir.path(), &world).await;
-    world.inject(Fault::EraseFails);
+    let host = FakeHost::new(dir.path());
+    let (daemon, session) = prepared(dir.path(), &host).await;
+    host.inject(Fault::EraseFails);
     let done = session.swarm(swarm(&["x", "y"]), &Progress::silent()).await.unwrap();
     assert_eq!((exit_codes(&done), done.workers_destroyed), (vec![0, 0], 1), "{done:?}");
     assert_eq!(owned(&session), ["web"]);
@@ -141,12 +141,12 @@ async fn a_worker_that_cannot_be_destroyed_takes_nothing_of_the_quota() {
     );
     quota_is_whole(&session).await;
 
-    // Whoever wants it away can have it away, and the next daemon does it unasked.
-    world.inject(Fault::EraseFails);
+    // A client can destroy it, and otherwise the next daemon does.
+    host.inject(Fault::EraseFails);
     session.destroy(&by_name(left.name.as_str())).await.unwrap_err();
     drop(session);
     daemon.shutdown().await;
-    let daemon = open(dir.path(), &world).await;
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     let gone = || session.list(None).iter().all(|info| info.name != left.name);
     support::eventually("the worker is gone", gone).await;

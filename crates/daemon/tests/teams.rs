@@ -1,4 +1,5 @@
-//! Teams: what is refused before a machine is made, and what the task board says about the members.
+//! Tests for teams: requests refused before a VM is made, the states of a team, and the task board's effect on
+//! members.
 
 mod support;
 
@@ -9,7 +10,7 @@ use agentiso_core::team::{AgentStatus, RoleName, TeamName, TeamState};
 use agentiso_daemon::{Daemon, OpError, Progress, RoleRequest, Session, SessionKind, TeamRequest};
 use agentiso_vault::Vault;
 use agentiso_vault::board::{Board, BoardError, NewTask};
-use support::{Fault, Handle, World, config, eventually};
+use support::{FakeHost, FakeMachines, Fault, config, eventually};
 use tokio::sync::mpsc;
 
 fn team() -> TeamName {
@@ -40,11 +41,11 @@ fn claim(vault: &Vault) -> Result<(), BoardError> {
 }
 
 #[tokio::test]
-async fn a_team_for_which_there_are_not_enough_machines_is_refused_as_a_whole() {
+async fn team_beyond_the_vm_limit_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let world = Arc::new(Handle(World::new(dir.path())));
+    let host = Arc::new(FakeMachines(FakeHost::new(dir.path())));
     let limited = config(dir.path(), "[resources]\nmax_total_vms = 2\n");
-    let daemon = Daemon::open_with(limited, world).await.unwrap();
+    let daemon = Daemon::open_with(limited, host).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     let refused = session.create_team(of(&["a", "b", "c"]), &Progress::silent()).await.unwrap_err();
     assert!(matches!(refused, OpError::TooManyMachines { used: 0, limit: 2 }), "{refused}");
@@ -53,28 +54,29 @@ async fn a_team_for_which_there_are_not_enough_machines_is_refused_as_a_whole() 
 }
 
 #[tokio::test]
-async fn a_team_is_shown_as_what_it_is_from_its_first_moment_to_its_last() {
+async fn team_state_is_shown_from_create_to_destroy() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = Daemon::open_with(config(dir.path(), ""), Arc::new(Handle(world.clone()))).await.unwrap();
+    let host = FakeHost::new(dir.path());
+    let daemon =
+        Daemon::open_with(config(dir.path(), ""), Arc::new(FakeMachines(host.clone()))).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     let shown = || session.team_info("alpha").map(|info| (info.state, info.members[0].status));
 
     let quiet = Progress::silent();
-    world.inject(Fault::BootHangsBeforeSpawn);
+    host.inject(Fault::BootHangsBeforeSpawn);
     tokio::select! {
         made = session.create_team(of(&["lead"]), &quiet) => panic!("{made:?}"),
-        () = world.hanging.notified() => {}
+        () = host.hanging.notified() => {}
     }
     assert_eq!(shown().unwrap(), (TeamState::Creating, AgentStatus::Initializing));
-    // Nobody waits for it any more: it is undone.
+    // The call was dropped, so the team is undone.
     eventually("that it is gone", || shown().is_err()).await;
 
     session.create_team(of(&["lead"]), &quiet).await.unwrap();
     assert_eq!(shown().unwrap(), (TeamState::Ready, AgentStatus::Ready));
 
-    // What cannot be destroyed whole is still on its way out, and takes nobody in.
-    world.inject(Fault::EraseFails);
+    // A team that could not be fully destroyed stays on its way out and accepts no child team.
+    host.inject(Fault::EraseFails);
     session.destroy_team("alpha", false).await.unwrap_err();
     assert_eq!(shown().unwrap().0, TeamState::Completing);
     let mut child = of(&["child"]);
@@ -87,29 +89,30 @@ async fn a_team_is_shown_as_what_it_is_from_its_first_moment_to_its_last() {
 }
 
 #[tokio::test]
-async fn the_machines_of_a_team_go_at_the_same_time() {
+async fn team_vms_are_destroyed_concurrently() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = Daemon::open_with(config(dir.path(), ""), Arc::new(Handle(world.clone()))).await.unwrap();
+    let host = FakeHost::new(dir.path());
+    let daemon =
+        Daemon::open_with(config(dir.path(), ""), Arc::new(FakeMachines(host.clone()))).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     let eight = ["a", "b", "c", "d", "e", "f", "g", "h"];
     session.create_team(of(&eight), &Progress::silent()).await.unwrap();
-    *world.kill_takes.lock().unwrap() = Duration::from_millis(500);
+    *host.kill_takes.lock().unwrap() = Duration::from_millis(500);
     let begun = Instant::now();
     session.destroy_team("alpha", false).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(3), "one after the other: {:?}", begun.elapsed());
-    assert!(world.processes().is_empty());
+    assert!(host.processes().is_empty());
     daemon.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_board_that_was_changed_is_known_also_if_whoever_changed_it_has_gone() {
+async fn board_change_outlives_its_cancelled_call() {
     let dir = tempfile::tempdir().unwrap();
     let notes = dir.path().join("notes");
     std::fs::create_dir(&notes).unwrap();
     let vault = format!("[vault]\nenabled = true\npath = \"{}\"\n", notes.display());
-    let world = Arc::new(Handle(World::new(dir.path())));
-    let daemon = Daemon::open_with(config(dir.path(), &vault), world).await.unwrap();
+    let host = Arc::new(FakeMachines(FakeHost::new(dir.path())));
+    let daemon = Daemon::open_with(config(dir.path(), &vault), host).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     session.create_team(of(&["lead"]), &Progress::silent()).await.unwrap();
     assert_eq!(status(&session), AgentStatus::Ready);
@@ -126,7 +129,7 @@ async fn a_board_that_was_changed_is_known_also_if_whoever_changed_it_has_gone()
         changed = session.change_board(team(), slowly) => panic!("{changed:?}"),
         _begun = has_begun.recv() => {}
     }
-    // The call is given up; what it began goes on.
+    // The call is cancelled; its change of the board continues.
     go.send(()).unwrap();
     eventually("that the member works", || status(&session) == AgentStatus::Working).await;
     daemon.shutdown().await;

@@ -1,13 +1,13 @@
-//! Watching workspaces: who is told of what.
+//! Tests for watching workspaces: which changes a session is told of.
 
 mod support;
 
 use std::time::Duration;
 
 use agentiso_daemon::{Progress, SessionKind, Watch};
-use support::{World, by_name, named, open, snap};
+use support::{FakeHost, by_name, named, open, snap};
 
-/// Long enough for whatever is under way to arrive.
+/// Long enough for pending notifications to arrive.
 const A_MOMENT: Duration = Duration::from_millis(200);
 
 async fn has_changed(watch: &mut Watch) -> bool {
@@ -20,13 +20,13 @@ async fn settle(watch: &mut Watch) {
 }
 
 #[tokio::test]
-async fn an_owner_is_told_of_every_change_of_its_workspace_and_of_no_other() {
+async fn watch_reports_only_changes_of_its_workspace() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let session = daemon.open_session(SessionKind::Client);
     let shell = daemon.open_session(SessionKind::Shell);
-    // It need not be there yet.
+    // The workspace need not exist yet.
     let mut watch = session.watch(&by_name("web"));
     session.create(named("web"), &Progress::silent()).await.unwrap();
     assert!(has_changed(&mut watch).await, "it is there");
@@ -45,10 +45,10 @@ async fn an_owner_is_told_of_every_change_of_its_workspace_and_of_no_other() {
 }
 
 #[tokio::test]
-async fn a_workspace_of_somebody_else_is_not_seen_until_it_is_adopted() {
+async fn foreign_workspace_is_watched_only_after_adoption() {
     let dir = tempfile::tempdir().unwrap();
-    let world = World::new(dir.path());
-    let daemon = open(dir.path(), &world).await;
+    let host = FakeHost::new(dir.path());
+    let daemon = open(dir.path(), &host).await;
     let owner = daemon.open_session(SessionKind::Client);
     owner.create(named("web"), &Progress::silent()).await.unwrap();
     let heir = daemon.open_session(SessionKind::Client);

@@ -1,7 +1,7 @@
-//! A cache with a bound: what was used lately stays, at a constant price per look-up.
+//! A bounded cache that keeps recently used values, with constant time per look-up.
 //!
-//! Values live in two generations. What is used moves to the young one; when that is full, the old one is dropped and
-//! the young one becomes old. So a value survives as long as it is used once while half of the bound fills.
+//! Values live in two generations. A used value moves to the young one; when that is full, the old one is dropped and
+//! the young one becomes old. So a value survives if it is used at least once while half of the bound fills.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,7 +15,7 @@ pub(crate) struct Cache<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
-    /// Holds values of at most this weight in all, in whatever unit `insert` counts.
+    /// A cache for values of at most this total weight, in the unit that `insert` uses.
     pub(crate) fn new(bound: usize) -> Self {
         Self { young: HashMap::new(), old: HashMap::new(), young_weight: 0, half: (bound / 2).max(1) }
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_stays_and_what_is_not_goes() {
+    fn recently_used_entries_stay_cached() {
         let mut cache = Cache::new(8);
         for key in 0..100 {
             cache.insert(key, key, 1);

@@ -1,4 +1,4 @@
-//! Which parts of two disks cannot differ, known without reading them.
+//! Finds the parts of two disks that cannot differ, without reading their data.
 //!
 //! ```text
 //! old:  a ─┐
@@ -12,13 +12,13 @@ use crate::qcow2::{Chain, Layer, LayerError, MAX_RANGES, Qcow2Error};
 use crate::ranges::Ranges;
 use crate::watch::Watch;
 
-/// What is compared at once: a cluster of the disks we make.
+/// The number of bytes compared at a time: a cluster of the disks that agentiso makes.
 const STEP: u64 = 64 << 10;
 
 /// The bytes of two disks that come from files which only one of them has.
 ///
-/// It is a bound from above, by cluster: a cluster counts as a whole when one byte of it was written, and when it was
-/// written with what it held before.
+/// This is an upper bound by cluster: a cluster counts as a whole if one byte of it was written, even with its old
+/// value.
 #[derive(Clone, Debug)]
 pub struct Difference {
     changed: Ranges,
@@ -36,16 +36,16 @@ impl Difference {
         let (old_changed, old_sees) = own(old, shared, watch)?;
         let (new_changed, new_sees) = own(new, shared, watch)?;
         let mut resized = Ranges::default();
-        // What one of them sees of the shared layers and the other does not, because a disk between is smaller.
+        // The bytes of the shared layers that only one of the disks sees, because a disk in between is smaller.
         resized.push(old_sees.min(new_sees)..old_sees.max(new_sees));
         let changed = old_changed.union(&new_changed).union(&resized);
         Ok(Self { changed, new_size: new.virtual_size() })
     }
 
-    /// Reads what may differ, `max_bytes` of both disks together at most and until it is told to end, and leaves out what is
-    /// the same.
+    /// Reads the bytes that may differ, and removes equal ones from the difference. It stops after `max_bytes` of both
+    /// disks together, or when `watch` says so.
     ///
-    /// Worth its time where the same content is in different files, as after a chain was made shorter by copying.
+    /// This is useful if the same content is in different files, as after a chain was shortened by copying.
     pub fn narrowed(
         self,
         old: &Chain,
@@ -63,7 +63,7 @@ impl Difference {
                 let length = (end - at) as usize;
                 left = match left.checked_sub(2 * length as u64) {
                     Some(rest) if end <= both && watch.over().is_none() => rest,
-                    // All the rest at once: a table of a few bytes can stand for any number of steps.
+                    // The rest is taken at once: a table of a few bytes can stand for any number of steps.
                     Some(_) | None => {
                         left = 0;
                         changed.push(at..range.end);
@@ -86,7 +86,7 @@ impl Difference {
         &self.changed
     }
 
-    /// How many bytes of the new disk may differ from the old one.
+    /// The number of bytes of the new disk that may differ from the old one.
     pub fn bytes(&self) -> u64 {
         self.changed.below(self.new_size).bytes()
     }
@@ -97,13 +97,13 @@ impl Difference {
     }
 }
 
-/// How many guest bytes may differ between two disks: those whose cluster is defined by a file that only one of them
-/// has. It is a bound from above, by cluster.
+/// The number of guest bytes that may differ between two disks: those whose cluster is defined by a file that only one
+/// disk has. This is an upper bound by cluster.
 pub fn changed_bytes(old: &Chain, new: &Chain) -> Result<u64, Qcow2Error> {
     Ok(Difference::between(old, new, Watch::default())?.bytes())
 }
 
-/// What the layers above the shared ones define, and up to where the shared ones show through.
+/// The bytes that the layers above the shared ones define, and the size up to which the shared ones are visible.
 fn own(chain: &Chain, shared: usize, watch: Watch<'_>) -> Result<(Ranges, u64), Qcow2Error> {
     let (own, shared) = chain.layers().split_at(chain.layers().len() - shared);
     let mut defined = Ranges::default();
@@ -111,7 +111,7 @@ fn own(chain: &Chain, shared: usize, watch: Watch<'_>) -> Result<(Ranges, u64), 
     for layer in own {
         sees = sees.min(layer.virtual_size());
         defined = defined.union(&layer.allocated(watch)?.ranges.below(sees));
-        // Of all layers together no more is kept than of one.
+        // The limit for one layer also applies to all layers together.
         if defined.as_slice().len() > MAX_RANGES {
             return Err(Qcow2Error::layer(layer.path())(LayerError::Scattered(MAX_RANGES)));
         }

@@ -1,4 +1,4 @@
-//! What changed between two disks, found on the host from the disks alone.
+//! Finds the changes between two disks, on the host and from the disks alone.
 //!
 //! ```text
 //!  disk.qcow2 ─▶ layer1.qcow2 ─┐
@@ -27,9 +27,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Nothing is written, mounted or started, and no privilege is needed. Guests own every byte that is read here, so
-//! a disk can be wrong in any way: the answer is then an error that names what is wrong, after a bounded amount of
-//! work and memory. All calls block; they belong on a thread where that is allowed.
+//! Nothing is written, mounted or started, and no privilege is needed. Guests control every byte that is read here, so
+//! a disk can be damaged in any way. The result is then an error that names the damage, after a bounded amount of work
+//! and memory. All calls block, so they must run on a thread where that is allowed.
 
 mod cache;
 mod difference;

@@ -10,7 +10,7 @@ impl Ranges {
         &self.0
     }
 
-    /// How many bytes are in the set.
+    /// The number of bytes in the set.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|range| range.end - range.start).sum()
     }
@@ -21,7 +21,7 @@ impl Ranges {
         self.0.get(first).is_some_and(|known| known.start < range.end) && range.start < range.end
     }
 
-    /// Adds a range that begins at or behind the start of the last one.
+    /// Adds a range that does not begin before the last one.
     pub(crate) fn push(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -41,7 +41,7 @@ impl Ranges {
         below
     }
 
-    /// The bytes in either.
+    /// The union of both sets.
     pub(crate) fn union(&self, other: &Self) -> Self {
         let mut union = Self::default();
         let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_are_the_sets_they_stand_for(
+        fn ranges_agree_with_a_set_model(
             left in proptest::collection::vec((0u64..200, 0u64..20), 0..20),
             right in proptest::collection::vec((0u64..200, 0u64..20), 0..20),
             end in 0u64..250,

@@ -1,4 +1,4 @@
-//! Bytes at an offset: all that the file system reader wants of a disk.
+//! Positioned reads: the only access to a disk that the file system reader needs.
 
 use std::fs::File;
 use std::io;

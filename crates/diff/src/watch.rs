@@ -1,23 +1,23 @@
-//! When a comparison has to end although it is not complete: somebody said so, or its time is up.
+//! Early end of a comparison: by cancellation or at a deadline.
 //!
-//! A crafted disk can ask for far more work than an honest one of its size. All work is reading, or looking at what was
-//! read, so both look here.
+//! A crafted disk can require far more work than an ordinary one of its size. All work is reading and processing of
+//! read data, and both check here.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use thiserror::Error;
 
-/// What ends a comparison. By default nothing does.
+/// The conditions that end a comparison. There are none by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch<'a> {
-    /// When its time is up.
+    /// The deadline.
     pub deadline: Option<Instant>,
     /// Set to true by another thread.
     pub cancelled: Option<&'a AtomicBool>,
 }
 
-/// Why a comparison ended before it was complete.
+/// The reason why a comparison ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Ended {
     #[error("the comparison took too long and was ended")]
@@ -27,7 +27,7 @@ pub enum Ended {
 }
 
 impl Watch<'_> {
-    /// Why to end now, if there is a reason.
+    /// The reason to end at this point, if there is one.
     pub fn over(&self) -> Option<Ended> {
         if self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
             return Some(Ended::Cancelled);

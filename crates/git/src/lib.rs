@@ -1,13 +1,12 @@
-//! Git as workspaces use it: what callers may say, the scripts that do it inside a guest, and how their answers are read.
+//! Git in workspaces: validated arguments, the scripts that run inside a guest, and parsers for their output.
 //!
 //! ```text
 //!  words (url, refs) ─▶ calls (one per operation: a Script, and the reading of what it printed) ─▶ trouble, redact
-//!                         └─▶ merge (an engine over two machines that can run scripts)
+//!                         └─▶ merge (an engine over two workspaces that can run scripts)
 //! ```
 //!
-//! There is no I/O here: whoever uses it runs the scripts, in a guest or, in tests, in a directory of the host. A crate of
-//! its own, because git is a foreign language with words, quirks and failures of its own, which the rest of agentiso
-//! need not know.
+//! This crate does no I/O: its user runs the scripts in a guest or, in tests, in a directory of the host. It is a
+//! separate crate so that the rest of agentiso need not know git's options, quirks and error messages.
 
 pub mod calls;
 pub mod merge;

@@ -1,7 +1,7 @@
-//! Words that a shell takes as they are.
+//! Quoting of shell words.
 
-/// The text as one word of a POSIX shell, whatever it holds: nothing in it is interpreted. It must not contain a NUL
-/// byte, which no program can be given.
+/// Quotes any text as one word of a POSIX shell, so that nothing in it is interpreted. It must not contain a NUL byte,
+/// because program arguments cannot.
 pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('\'');
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quote_cannot_end_the_word() {
+    fn quoted_text_stays_one_word() {
         assert_eq!(quote(""), "''");
         assert_eq!(quote("a b"), "'a b'");
         assert_eq!(quote("$(x) `y` \\ \"z\"\n"), "'$(x) `y` \\ \"z\"\n'");

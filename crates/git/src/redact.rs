@@ -1,20 +1,20 @@
-//! Takes credentials out of what is shown: output of git, errors, URLs.
+//! Removes credentials from shown text: output of git, errors, URLs.
 //!
 //! Hidden are tokens by their prefix, the user and password of URLs, and what follows `Authorization:` and `Bearer`.
-//! Where it is unclear whether something is a secret, it is.
+//! Doubtful text is treated as a secret.
 
 const HIDDEN: &str = "***";
 
-/// How the tokens of the large hosts begin.
+/// The prefixes of tokens of the large git hosts.
 const TOKENS: [&str; 7] = ["github_pat_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-"];
 
-/// How a value of `authorization:` begins in lower case, where the word alone may be part of a program.
+/// The schemes that may follow a lower-case `authorization:`. The word alone may be part of a program.
 const AUTH_SCHEMES: [&str; 5] = ["bearer ", "basic ", "token ", "digest ", "negotiate "];
 
-/// A word after a lower-case `bearer` is a token from this length on, or with a digit in it.
+/// A word after a lower-case `bearer` is a token if it has this length or contains a digit.
 const LONG_WORD: usize = 20;
 
-/// The text without the credentials in it. Text that has none comes back as it is.
+/// Replaces the credentials in a text. Text without credentials is unchanged.
 pub fn redact(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut at = 0;
@@ -34,7 +34,7 @@ pub fn redact(text: &str) -> String {
     clean
 }
 
-/// Where a secret is, after the words that announce it.
+/// The range of a secret, after the text that announces it.
 struct Secret {
     begin: usize,
     end: usize,
@@ -57,8 +57,8 @@ fn token(text: &str, at: usize) -> Option<Secret> {
     (end > body).then_some(Secret { begin: at, end })
 }
 
-/// What stands before the `@` of a URL. A user alone may be a token where the scheme is that of the web; for ssh it is
-/// only a name.
+/// The part before the `@` of a URL. A user without a password may be a token for http and https; for ssh it is only a
+/// name.
 fn userinfo(text: &str, at: usize) -> Option<Secret> {
     let begin = at + 3;
     let rest = text[at..].strip_prefix("://")?;
@@ -66,7 +66,7 @@ fn userinfo(text: &str, at: usize) -> Option<Secret> {
     let authority = &word[..run(word, |c| !matches!(c, '/' | '?' | '#'))];
     let (user, end) = match authority.rfind('@') {
         Some(end) => (&authority[..end], end),
-        // A password with a slash in it ends what programs take for the host; it is one all the same.
+        // A password with a slash looks like the end of the host, but it is still a password.
         None => {
             let (_, after) = authority.rsplit_once(':').filter(|_| !authority.starts_with('['))?;
             let is_port = after.chars().all(|c| c.is_ascii_digit());
@@ -108,7 +108,7 @@ fn bearer(text: &str, at: usize) -> Option<Secret> {
         .then_some(Secret { begin, end: begin + token.len() })
 }
 
-/// How many bytes at the beginning are such characters.
+/// The length in bytes of the longest prefix of such characters.
 fn run(text: &str, is_one: impl Fn(char) -> bool) -> usize {
     text.find(|c| !is_one(c)).unwrap_or(text.len())
 }
@@ -190,13 +190,13 @@ mod tests {
         }
 
         #[test]
-        fn text_without_a_mark_of_one_is_left_alone(text in "[^:@_-]{0,200}") {
+        fn text_without_credential_marks_is_unchanged(text in "[^:@_-]{0,200}") {
             prop_assume!(!text.to_lowercase().contains("bearer"));
             prop_assert_eq!(redact(&text), text);
         }
 
         #[test]
-        fn what_is_clean_stays_as_it_is(text in "\\PC{0,60}|(https://|[a-z:@/ ]|ghp_|Bearer |Authorization: ){0,20}") {
+        fn redaction_is_idempotent(text in "\\PC{0,60}|(https://|[a-z:@/ ]|ghp_|Bearer |Authorization: ){0,20}") {
             let once = redact(&text);
             prop_assert_eq!(redact(&once), once);
         }

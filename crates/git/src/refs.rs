@@ -1,5 +1,5 @@
-//! Names of branches and remotes, and paths inside a repository, parsed once. What holds one of these can be neither an
-//! option nor a refspec.
+//! Validated names of branches and remotes, and paths inside a repository. A value of these types is neither an option
+//! nor a refspec.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::url::{GitUrl, UrlError};
 
-/// A component of a path can have no more bytes, and a branch is a file.
+/// The longest name. A branch is a file, and file names have this limit.
 const MAX_REF_LEN: usize = 255;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -27,8 +27,8 @@ pub enum RefError {
     NeitherNameNorUrl { name: Box<RefError>, url: UrlError },
 }
 
-/// Characters that mean something to a shell are refused in what callers name, although nothing is ever interpreted: who
-/// sends them wants something else than a name.
+/// Shell metacharacters are refused in names from clients, although nothing is ever interpreted: such input is not
+/// meant as a name.
 pub(crate) fn is_shell_character(c: char) -> bool {
     matches!(c, ';' | '|' | '&' | '$' | '`' | '\'' | '"' | '\\' | '\r' | '\n')
 }
@@ -68,7 +68,7 @@ fn check(text: &str) -> Result<(), RefError> {
     Err(RefError::Malformed(problem))
 }
 
-/// A branch (or a tag, where git takes one in its place).
+/// A branch (or a tag, where git accepts one instead).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchName(String);
 
@@ -89,7 +89,7 @@ impl fmt::Display for BranchName {
     }
 }
 
-/// Where to push: a remote by its name, or a URL.
+/// The destination of a push: a remote by its name, or a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote(String);
 
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ordinary_branches_pass_and_hostile_ones_do_not() {
+    fn hostile_branch_names_are_refused() {
         for good in ["main", "feature/x-1", "v1.2.3", "ä", "a@b", "dependabot/npm_and_yarn/x"] {
             assert!(BranchName::parse(good).is_ok(), "{good}");
         }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remote_is_a_name_or_a_url() {
+    fn remote_must_be_a_name_or_url() {
         assert_eq!(Remote::default().as_str(), "origin");
         for good in ["origin", "up/stream", "https://example.com/x.git", "git@example.com:x.git"] {
             assert_eq!(Remote::parse(good).map(|r| r.as_str().to_owned()).as_deref(), Ok(good));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_have_any_name_but_an_option_s() {
+    fn file_names_must_not_look_like_options() {
         for good in ["a b", "it's", "*.rs", ":(top)x", "dir/", "/workspace/x", "ä\n"] {
             assert!(RepoFile::parse(good).is_ok(), "{good:?}");
         }

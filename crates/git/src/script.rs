@@ -1,29 +1,29 @@
-//! A constant shell script with arguments, and what it gave.
+//! Constant shell scripts with arguments, and their results.
 
 use std::time::Duration;
 
 use crate::quote::quote;
 use crate::redact::redact;
 
-/// What every script begins with.
+/// The beginning of every script.
 pub(crate) const PRELUDE: &str = include_str!("scripts/prelude.sh");
 
 /// The exit code of a script that refused; see [`Ran::refusal`].
 const REFUSED: i32 = 64;
 const MARK: &str = "agentiso:";
 
-/// The text is ours, the arguments are the caller's: they are positional parameters and never part of the text.
+/// A shell script. Its text is constant; arguments from a client are positional parameters and never part of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
     text: &'static [&'static str],
     arguments: Vec<String>,
-    /// Its process group is killed when it is over.
+    /// The process group is killed after this time.
     pub timeout: Duration,
-    /// How much of its output is worth keeping.
+    /// The number of output bytes that are kept.
     pub max_output: u64,
 }
 
-/// Enough for every answer but a diff.
+/// Enough for every output except a diff.
 const MAX_OUTPUT: u64 = 64 * 1024;
 
 impl Script {
@@ -45,7 +45,7 @@ impl Script {
         self
     }
 
-    /// For `/bin/sh -c`.
+    /// The script as text for `/bin/sh -c`.
     pub fn line(&self) -> String {
         let mut line = "set --".to_owned();
         for argument in &self.arguments {
@@ -61,7 +61,7 @@ impl Script {
     }
 }
 
-/// How a script ended and what it said.
+/// The exit status and output of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
     /// `None` when a signal ended it.
@@ -69,7 +69,7 @@ pub struct Ran {
     pub timed_out: bool,
     /// The beginning of its output.
     pub stdout: Vec<u8>,
-    /// How much output there was in all.
+    /// The total number of output bytes.
     pub stdout_total: u64,
     pub stderr: Vec<u8>,
 }
@@ -79,7 +79,7 @@ impl Ran {
         !self.timed_out && self.code == Some(0)
     }
 
-    /// What it printed after `key` and a blank.
+    /// The rest of the output line that begins with `key` and a blank.
     pub(crate) fn value(&self, key: &str) -> Option<String> {
         let text = String::from_utf8_lossy(&self.stdout);
         text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')).map(str::to_owned)
@@ -89,7 +89,7 @@ impl Ran {
         self.value(key)?.trim().parse().ok()
     }
 
-    /// Why the script itself, and not git, would not go on: a word for programs and words for people.
+    /// The reason if the script itself, and not git, refused: a code for programs and a text for people.
     pub(crate) fn refusal(&self) -> Option<(String, String)> {
         if self.timed_out || self.code != Some(REFUSED) {
             return None;
@@ -100,7 +100,7 @@ impl Ran {
         Some((word.to_owned(), redact(words)))
     }
 
-    /// What it said, complaints first, fit to be shown: at most `limit` bytes from the end, without credentials.
+    /// Its output for display, standard error preferred: at most `limit` bytes from the end, without credentials.
     pub fn words(&self, limit: usize) -> String {
         let said = |bytes: &[u8]| redact(String::from_utf8_lossy(bytes).trim());
         let text = match said(&self.stderr) {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_from_a_failure() {
+    fn script_refusal_differs_from_failure() {
         let ran = |code, stderr: &str| Ran { code: Some(code), stderr: stderr.into(), ..Ran::default() };
         let refused = ran(64, "noise\nagentiso:no_commit it has no commit\n").refusal();
         assert_eq!(refused, Some(("no_commit".to_owned(), "it has no commit".to_owned())));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_what_was_said_is_cut_between_characters() {
+    fn output_tail_is_cut_between_characters() {
         let ran = Ran { code: Some(1), stderr: "aää".into(), ..Ran::default() };
         assert_eq!(ran.words(100), "aää");
         assert_eq!(ran.words(3), "ä");

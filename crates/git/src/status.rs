@@ -1,20 +1,20 @@
-//! What `git status --porcelain=v2 --branch -z` says.
+//! Parser for `git status --porcelain=v2 --branch -z`.
 //!
 //! Entries end with a NUL byte, so paths may hold anything else. An entry of a rename is followed by its old path, which
 //! ends with a NUL byte as well.
 
 use thiserror::Error;
 
-/// A working tree, as the tools tell of it. Paths are bytes; what is not UTF-8 in them is replaced.
+/// The status of a working tree, as the tools report it. Paths are bytes; invalid UTF-8 in them is replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// `(detached)` if none is checked out.
+    /// The branch; `(detached)` if none is checked out.
     pub branch: String,
     pub ahead: u64,
     pub behind: u64,
-    /// The index differs from the last commit. A file can be here and in `modified`.
+    /// Files whose index entry differs from the last commit. A file can be here and in `modified`.
     pub staged: Vec<String>,
-    /// The file differs from the index.
+    /// Files that differ from the index.
     pub modified: Vec<String>,
     pub untracked: Vec<String>,
     pub conflicted: Vec<String>,
@@ -33,7 +33,7 @@ impl StatusError {
 }
 
 impl Status {
-    /// Reads the output. Where only the beginning of it was kept, an entry that was cut off is left out.
+    /// Parses the output. If it was truncated, an incomplete last entry is left out.
     pub fn parse(output: &[u8]) -> Result<Self, StatusError> {
         let whole = output.iter().rposition(|byte| *byte == 0).map_or(0, |last| last + 1);
         let mut entries = output[..whole].split(|byte| *byte == 0);
@@ -41,7 +41,7 @@ impl Status {
         while let Some(entry) = entries.next() {
             status.take(entry)?;
             if entry.starts_with(b"2 ") {
-                // Where it was renamed from.
+                // The old path of a rename.
                 entries.next();
             }
         }
@@ -58,7 +58,7 @@ impl Status {
             None => {}
             Some((b'#', header)) => self.header(header),
             Some((b'?', rest)) => self.untracked.push(path(rest, 2).ok_or_else(wrong)?),
-            // Only listed when asked for.
+            // Ignored files are only listed on request.
             Some((b'!', _)) => {}
             Some((b'u', rest)) => self.conflicted.push(path(rest, 11).ok_or_else(wrong)?),
             Some((kind @ (b'1' | b'2'), rest)) => {
@@ -80,7 +80,7 @@ impl Status {
         Ok(())
     }
 
-    /// Headers that are not known are for others.
+    /// Reads a header. Unknown headers are ignored.
     fn header(&mut self, header: &[u8]) {
         let text = String::from_utf8_lossy(header);
         if let Some(name) = text.strip_prefix(" branch.head ") {
@@ -93,7 +93,7 @@ impl Status {
     }
 }
 
-/// The last of `fields` fields that blanks divide, of which the first was taken off; it may itself hold blanks.
+/// The last of `fields` fields separated by blanks, after the first was removed. It may contain blanks itself.
 fn path(rest: &[u8], fields: usize) -> Option<String> {
     let last = rest.splitn(fields, |byte| *byte == b' ').nth(fields - 1)?;
     (!last.is_empty()).then(|| String::from_utf8_lossy(last).into_owned())
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_entry_is_told_apart() {
+    fn every_status_entry_kind_is_parsed() {
         let mut output =
             "# branch.oid abc\0# branch.head main\0# branch.upstream origin/main\0# branch.ab +2 -3\0\
                           # stash 1\0"
@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_tree_and_an_unborn_branch() {
+    fn clean_tree_and_unborn_branch_are_parsed() {
         let status = Status::parse(b"# branch.oid (initial)\0# branch.head main\0").unwrap();
         assert_eq!((status.branch.as_str(), status.is_dirty(), status.ahead), ("main", false, 0));
         assert_eq!(Status::parse(b"").unwrap(), Status::default());
     }
 
     #[test]
-    fn what_was_cut_off_is_left_out_and_nonsense_is_refused() {
+    fn cut_entries_are_dropped_and_nonsense_refused() {
         let output = format!("{}? half", ordinary("M.", "whole"));
         let status = Status::parse(output.as_bytes()).unwrap();
         assert_eq!((status.staged.len(), status.untracked.len()), (1, 0));

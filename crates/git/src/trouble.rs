@@ -1,4 +1,5 @@
-//! Why git failed, as far as its words tell. Scripts run in the C locale, so the words are always the same.
+//! Classification of git's failures by their messages. Scripts run in the C locale, so the messages are always the
+//! same.
 
 use crate::script::Ran;
 
@@ -21,11 +22,11 @@ pub enum Trouble {
     NoSpace,
     ForbiddenProtocol,
     TimedOut,
-    /// Something else; git's own words say what.
+    /// Any other failure; git's own message explains it.
     Other,
 }
 
-/// In this order: what is said first in a long complaint is often only a consequence.
+/// The messages of each trouble. The order matters: the first line of a long error is often only a consequence.
 const WORDS: [(Trouble, &[&str]); 13] = [
     (Trouble::NoSpace, &["no space left on device", "disk quota exceeded"]),
     (Trouble::HostKey, &["host key verification failed"]),
@@ -78,7 +79,7 @@ const WORDS: [(Trouble, &[&str]); 13] = [
 ];
 
 impl Trouble {
-    /// What a script that did not succeed met.
+    /// The trouble of a script that failed.
     pub fn of(ran: &Ran) -> Self {
         if ran.timed_out {
             return Self::TimedOut;
@@ -93,7 +94,7 @@ impl Trouble {
             };
         }
         let mut said = String::from_utf8_lossy(&ran.stderr).to_lowercase();
-        // A push tells of refs on its output.
+        // A push reports refs on standard output.
         said.push_str(&String::from_utf8_lossy(&ran.stdout).to_lowercase());
         let known = WORDS.iter().find(|(_, words)| words.iter().any(|word| said.contains(word)));
         known.map_or(Self::Other, |(trouble, _)| *trouble)
@@ -122,7 +123,7 @@ impl Trouble {
         }
     }
 
-    /// What a client of the tools can do about it.
+    /// A hint for the client, if there is one.
     pub fn hint(self) -> Option<&'static str> {
         Some(match self {
             Self::NoGit => "install git in the workspace with exec, or use an image that has it",
@@ -161,7 +162,7 @@ impl Trouble {
         })
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without any change.
     pub fn is_passing(self) -> bool {
         matches!(self, Self::Locked | Self::Unreachable | Self::TimedOut)
     }
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_git_and_its_helpers_are_recognised() {
+    fn git_error_messages_are_recognised() {
         for (words, trouble) in [
             ("fatal: not a git repository (or any of the parent directories): .git", Trouble::NotARepository),
             (
@@ -206,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn a_push_is_judged_by_its_output_too() {
+    fn rejected_push_is_recognised_from_stdout() {
         let stdout = b"!\trefs/heads/main:refs/heads/main\t[rejected] (fetch first)\n".to_vec();
         let ran = Ran { code: Some(1), stdout, ..Ran::default() };
         assert_eq!(Trouble::of(&ran), Trouble::NonFastForward);
     }
 
     #[test]
-    fn a_script_that_was_killed_timed_out_whatever_it_had_said() {
+    fn timeout_outranks_error_messages() {
         let ran = Ran { timed_out: true, stderr: b"not found".to_vec(), ..Ran::default() };
         assert_eq!(Trouble::of(&ran), Trouble::TimedOut);
         assert_eq!(failed("agentiso:no_git x"), Trouble::Other, "only with its exit code");

@@ -1,11 +1,11 @@
-//! Where repositories are: URLs over a network, never paths or commands.
+//! URLs of repositories: network protocols only, never paths or commands.
 
 use thiserror::Error;
 
 use crate::redact::redact;
 use crate::refs::is_shell_character;
 
-/// Longer than any repository's address.
+/// The longest accepted URL.
 const MAX_URL_LEN: usize = 2048;
 
 const SCHEMES: [&str; 4] = ["https", "http", "git", "ssh"];
@@ -30,7 +30,7 @@ pub enum UrlError {
     NoPath,
 }
 
-/// The address of a repository. It may hold credentials: what is shown to anybody is [`GitUrl::shown`].
+/// The URL of a repository. It may contain credentials; use [`GitUrl::shown`] for display.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GitUrl {
     text: String,
@@ -63,7 +63,7 @@ impl GitUrl {
         &self.text
     }
 
-    /// Without credentials.
+    /// The URL without credentials.
     pub fn shown(&self) -> String {
         redact(&self.text)
     }
@@ -74,7 +74,7 @@ impl GitUrl {
     }
 }
 
-/// Nobody prints credentials by accident.
+/// Debug output has no credentials either.
 impl std::fmt::Debug for GitUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("GitUrl").field(&self.shown()).finish()
@@ -104,7 +104,7 @@ fn of_url(scheme: &str, rest: &str) -> Result<String, UrlError> {
     checked_host(host)
 }
 
-/// `user@host:path`, as ssh's copy program has it.
+/// The host of `user@host:path`, the syntax of scp.
 fn of_scp(text: &str) -> Result<String, UrlError> {
     let (user, rest) = text.split_once('@').ok_or(UrlError::UnknownScheme)?;
     let (host, path) = rest.split_once(':').ok_or(UrlError::UnknownScheme)?;
@@ -118,7 +118,7 @@ fn of_scp(text: &str) -> Result<String, UrlError> {
     checked_host(host)
 }
 
-/// A host that begins with a dash would be an option of ssh.
+/// Checks a host. One that begins with a dash would be an option of ssh.
 fn checked_host(host: &str) -> Result<String, UrlError> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | ':' | '%');
     if host.is_empty() {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_has_no_credentials() {
+    fn shown_url_has_no_credentials() {
         let url = GitUrl::parse("https://user:secret@example.com/a").unwrap();
         assert_eq!(url.shown(), "https://***@example.com/a");
         assert!(!format!("{url:?}").contains("secret"));
@@ -202,7 +202,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_accepted_is_no_option_and_no_shell_text(text in "\\PC{0,40}|(https|ssh)://[-a-z@:/.]{0,20}") {
+        fn accepted_url_contains_no_option_or_shell_text(text in "\\PC{0,40}|(https|ssh)://[-a-z@:/.]{0,20}") {
             if let Ok(url) = GitUrl::parse(&text) {
                 prop_assert!(!url.as_str().starts_with('-') && !url.host().starts_with('-'));
                 prop_assert!(!url.as_str().contains(is_shell_character));

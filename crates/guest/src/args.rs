@@ -1,37 +1,37 @@
-//! The command line. People never write it, except for `--socket-fd` in tests.
+//! The command line of the agent. Only the kernel and the agent itself write it, and tests with `--socket-fd`.
 
 use std::ffi::OsString;
 
-/// What this process is.
+/// The role of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Process 1 of a machine.
+    /// Process 1 of a guest.
     Init,
-    /// Restarts the agent where another init is process 1.
+    /// Restarts the agent in a guest where the image's init is process 1.
     Keeper {
-        /// Process id of the agent that runs already.
+        /// Process id of the agent that already runs.
         agent: i32,
-        /// What it needs to start another one.
+        /// Descriptors for starting another agent.
         fds: InheritedFds,
     },
-    /// Serves the machine's port.
+    /// Serves the VM's port.
     Agent {
-        /// What it got from init.
+        /// Descriptors from init.
         fds: InheritedFds,
     },
-    /// Serves a socket, without a machine.
+    /// Serves a socket, outside a VM.
     Socket {
         /// The connected socket.
         fd: i32,
     },
 }
 
-/// Descriptors that outlive the change of the root directory.
+/// Descriptors that stay usable after the change of the root directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InheritedFds {
-    /// This program.
+    /// The file of this program.
     pub program: i32,
-    /// Root directory of the initramfs, where the modules are.
+    /// Root directory of the initramfs, where the kernel modules are.
     pub initramfs: i32,
 }
 
@@ -43,24 +43,24 @@ impl InheritedFds {
     }
 }
 
-/// Why a command line is not understood.
+/// The reason for which a command line is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArgsError {
     /// There is no such argument.
-    #[error("argument {0:?} is not known")]
+    #[error("unknown argument {0:?}")]
     Unknown(OsString),
     /// A number was expected.
     #[error("{0} needs a number")]
     Number(&'static str),
     /// Arguments are missing.
-    #[error("nothing to do: this program is the init of a machine; --socket-fd serves a socket instead")]
+    #[error("nothing to do: this program runs as init of a guest; use --socket-fd to serve a socket")]
     Incomplete,
 }
 
-/// Reads the command line of the process with this id.
+/// Parses the command line of the process with this id.
 pub fn parse(args: impl IntoIterator<Item = OsString>, pid: u32) -> Result<Role, ArgsError> {
     if pid == 1 {
-        // The kernel passes unknown boot options to init; they mean nothing here.
+        // The kernel passes unknown boot options to init; they are ignored.
         return Ok(Role::Init);
     }
     let (mut agent_role, mut keep, mut program, mut initramfs, mut socket) = (false, None, None, None, None);
@@ -100,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn process_1_is_init_whatever_the_kernel_passes() {
+    fn process_1_is_always_init() {
         assert_eq!(parse(["/init".into(), "splash".into()], 1), Ok(Role::Init));
     }
 
     #[test]
-    fn passed_descriptors_come_back() {
+    fn inherited_fds_survive_the_command_line() {
         let fds = InheritedFds { program: 7, initramfs: 9 };
         let passed = fds.to_args();
         let mut args = vec!["--agent"];
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_command_line_is_refused() {
+    fn incomplete_guest_command_line_is_refused() {
         assert_eq!(read(&[]), Err(ArgsError::Incomplete));
         assert_eq!(read(&["--agent"]), Err(ArgsError::Incomplete));
         assert_eq!(read(&["--socket-fd", "-1"]), Err(ArgsError::Number("--socket-fd")));

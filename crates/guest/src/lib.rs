@@ -1,4 +1,4 @@
-//! The agent inside a machine: init, commands, files, and the machine's own set-up.
+//! The agent in a guest: init, commands, files, and the setup of the guest.
 //!
 //! ```text
 //!   process 1: init          mounts, loads the first modules, reaps, restarts the agent
@@ -6,8 +6,8 @@
 //!           └─ /bin/sh -c …  commands, each in a session of its own
 //! ```
 //!
-//! The binary is static and needs nothing of the image. [`server::serve`] also runs on an ordinary host over a
-//! socket, with everything that would change the machine refused; the tests use that.
+//! The binary is static and needs nothing from the image. For tests, [`server::serve`] also runs on an ordinary host
+//! over a socket; it then refuses everything that would change the system.
 
 pub mod args;
 pub mod console;

@@ -1,10 +1,11 @@
-//! A port of the machine's loopback whose connections the host serves.
+//! A port of the guest's loopback whose connections the host serves.
 //!
 //! ```text
-//!  program ── 127.0.0.1:port ── Listen tells of it ── waiting ── Carry takes it ── host
+//!  program ── 127.0.0.1:port ── Listen reports it ── waiting ── Carry fetches it ── host
 //! ```
 //!
-//! Nothing is understood here: bytes go both ways, and the host is told whether the program read to the end.
+//! The agent does not interpret the bytes. It carries them in both directions and tells the host whether the program
+//! read to the end.
 
 mod carry;
 
@@ -24,36 +25,36 @@ use tonic::Status;
 
 pub(crate) use carry::carry;
 
-/// How long the host may take to fetch a connection it was told of.
+/// The time that the host gets to fetch a reported connection.
 const FETCH_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Until a listener that failed is asked again: it does while the machine has no descriptors left.
+/// The pause after a failed accept. Accepting fails while the guest has no free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A connection with its place among those that may be open.
+/// An accepted connection, which counts towards the limit of open connections.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
     since: Instant,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
-/// Connections that the host was told of and has not fetched yet.
+/// Connections that were reported to the host and are not fetched yet.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     connections: Mutex<BTreeMap<u64, Connection>>,
-    /// The number given last. A host that listens again must not fetch a connection under the number of another, which it
-    /// was told of before.
+    /// The number given last. Numbers are not reused when the host listens again, so that it never fetches another
+    /// connection than the one that was reported under the number.
     last: AtomicU64,
 }
 
 impl Waiting {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Connection>> {
-        // Every change is one insert or remove.
+        // A poisoned lock is fine: every change is a single insert or remove.
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of the connection.
+    /// Adds a connection. Returns its number.
     fn add(&self, connection: Connection) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.lock().insert(number, connection);
@@ -64,7 +65,7 @@ impl Waiting {
         self.lock().remove(&connection)
     }
 
-    /// Hangs up on those that the host did not want. True if none is left.
+    /// Closes connections that the host did not fetch in time. Returns true if none is left.
     fn forget_old(&self) -> bool {
         let mut waiting = self.lock();
         waiting.retain(|_, connection| connection.since.elapsed() < FETCH_DEADLINE);
@@ -72,37 +73,38 @@ impl Waiting {
     }
 }
 
-/// Programs in this machine alone reach it.
+/// Listens on the loopback, which only programs in this guest can reach.
 pub(crate) async fn bind(port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await
 }
 
-/// Accepts connections and tells the host of them, until it is dropped. What was not fetched by then is closed.
+/// Accepts connections and reports them to the host, until it is dropped. Connections that are not fetched by then are
+/// closed.
 pub(crate) async fn accept(
     listener: TcpListener,
     waiting: Arc<Waiting>,
     sink: mpsc::Sender<Result<v1::Accepted, Status>>,
 ) {
     let _closed = CloseAll(Arc::clone(&waiting));
-    let places = Arc::new(Semaphore::new(limits::MAX_LOCAL_CONNECTIONS));
-    while let Ok((stream, place)) = next(&listener, &places, &waiting).await {
-        let number = waiting.add(Connection { stream, since: Instant::now(), _place: place });
+    let slots = Arc::new(Semaphore::new(limits::MAX_LOCAL_CONNECTIONS));
+    while let Ok((stream, slot)) = next(&listener, &slots, &waiting).await {
+        let number = waiting.add(Connection { stream, since: Instant::now(), _slot: slot });
         if sink.send(Ok(v1::Accepted { connection: number, uptime_secs: uptime() })).await.is_err() {
             return;
         }
     }
 }
 
-/// The next connection, once there is a place for it. Wakes up by itself only while one may have to be given up.
+/// The next connection, once the limit allows it. Wakes up by itself only while unfetched connections may time out.
 async fn next(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    slots: &Arc<Semaphore>,
     waiting: &Waiting,
 ) -> Result<(TcpStream, OwnedSemaphorePermit), tokio::sync::AcquireError> {
     loop {
         let accepted = async {
-            let place = Arc::clone(places).acquire_owned().await?;
-            Ok(listener.accept().await.map(|(stream, _)| (stream, place)))
+            let slot = Arc::clone(slots).acquire_owned().await?;
+            Ok(listener.accept().await.map(|(stream, _)| (stream, slot)))
         };
         let accepted = match waiting.forget_old() {
             true => accepted.await,
@@ -118,7 +120,7 @@ async fn next(
     }
 }
 
-/// Hangs up on whoever waits when nobody listens any more.
+/// Closes all waiting connections when the listener ends.
 struct CloseAll(Arc<Waiting>);
 
 impl Drop for CloseAll {
@@ -127,7 +129,7 @@ impl Drop for CloseAll {
     }
 }
 
-/// How long the machine has been running, the time in which it stood still included.
+/// The time that the VM has been running, including the time in which it was suspended.
 fn uptime() -> u64 {
     u64::try_from(rustix::time::clock_gettime(rustix::time::ClockId::Boottime).tv_sec).unwrap_or(0)
 }
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_two_connections_have_the_same_number_however_often_the_host_listens() {
+    async fn connection_numbers_are_unique_across_listens() {
         let waiting = Arc::new(Waiting::default());
         let mut numbers = Vec::new();
         for _ in 0..2 {

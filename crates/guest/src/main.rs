@@ -1,4 +1,4 @@
-//! `agentiso-guest`: what it is depends on how it is started.
+//! The program `agentiso-guest`. Its role (init, keeper, agent) depends on its process id and arguments.
 
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
 //! The virtio-serial port as an asynchronous stream.
 //!
-//! The port reports a hang-up as long as nobody is connected on the host, and takes it back when somebody is. The
-//! runtime believes that a hang-up is for ever and would report readiness without end, so the port is registered
-//! anew after every one. While nobody is connected, an epoll instance of our own watches for the change: unlike the
-//! port itself it never reports a hang-up.
+//! The port reports a hang-up as long as the host is not connected, and takes it back when the host connects. The
+//! runtime treats a hang-up as final and would report readiness without end, so the port is registered anew after every
+//! hang-up. While the host is not connected, a separate epoll instance watches for the change: unlike the port itself,
+//! it never reports a hang-up.
 
 use std::fs;
 use std::io;
@@ -20,19 +20,19 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use crate::transport::Transport;
 use crate::watch;
 
-/// Name that the host gives the port.
+/// The name that the host gives to the port.
 pub const PORT_NAME: &str = "agentiso";
 
 const PORTS: &str = "/sys/class/virtio-ports";
 
-/// The port.
+/// The open port.
 #[derive(Debug)]
 pub struct Port {
     // Absent only while the registration is renewed.
     file: Option<AsyncFd<OwnedFd>>,
 }
 
-/// The device file of the port, if the host has given the machine one.
+/// The device file of the port, if the VM has one.
 pub fn find() -> Option<PathBuf> {
     let entries = fs::read_dir(PORTS).ok()?;
     entries.filter_map(Result::ok).find_map(|entry| {
@@ -57,7 +57,7 @@ impl Port {
         Ok(())
     }
 
-    /// Tries an operation whenever the port is ready, until it does not have to wait.
+    /// Tries an operation whenever the port is ready, until it succeeds or fails.
     fn poll_io(
         &mut self,
         cx: &mut Context<'_>,
@@ -76,7 +76,7 @@ impl Port {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) if hung_up(&guard, interest) => {
                     self.renew()?;
-                    // The other direction of the same task was registered with what is gone.
+                    // The other direction of the same task was registered with the old registration.
                     cx.waker().wake_by_ref();
                 }
                 Err(rustix::io::Errno::AGAIN) => guard.clear_ready(),
@@ -143,7 +143,7 @@ impl Transport for Port {
     }
 }
 
-/// Takes the change that the watcher has seen, if any: whether the host is there.
+/// Whether the watcher has seen that the host is connected. It consumes the event.
 fn is_connected(watcher: &OwnedFd) -> io::Result<bool> {
     let none = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];

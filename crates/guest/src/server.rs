@@ -1,4 +1,4 @@
-//! Serves connections, one after the other, for as long as the transport lasts.
+//! Serves the host's connections, one after the other, as long as the transport lasts.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -27,23 +27,23 @@ use crate::port::{self, Port};
 use crate::service::Agent;
 use crate::transport::Transport;
 
-/// Threads for calls that block: one for each file call, a few for the machine.
+/// Threads for calls that block: one for each file call, a few for changes of the guest.
 const MAX_THREADS: usize = limits::MAX_CONCURRENT_FILE_CALLS + 8;
 
-/// Idle threads go in the end, because every workspace carries their stacks in memory; not at once, because a machine
-/// that is restored has one then.
+/// Idle threads end after this time, because their stacks take memory in every workspace. They do not end at once, so
+/// that a restored VM still has one.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(600);
 
-/// How long the kernel may take to present the port.
+/// The time that the port gets to appear.
 const PORT_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long the host may take to hang up after it was told that the machine is ready to go off.
+/// The time that the host gets to hang up after it was told that the VM is ready to power off.
 const HANG_UP_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Streams that the host has reset and whose work has not ended yet. Cancelled commands come in bursts.
+/// The most streams that the host has reset and whose work has not ended yet. Cancelled commands come in bursts.
 const MAX_RESET_STREAMS: usize = 1024;
 
-/// Why serving ended.
+/// The reason for which serving ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The transport failed.
@@ -54,14 +54,14 @@ pub enum ServeError {
     Link(AcceptError),
 }
 
-/// Serves a transport until the host is gone for good.
+/// Serves a transport until the host can never connect again.
 pub async fn serve<T: Transport>(transport: T, machine: Arc<dyn Machine>) -> Result<(), ServeError> {
     let agent = Arc::new(Agent::new(machine));
     let mut acceptor = Acceptor::new(transport);
     loop {
         match acceptor.accept().await {
             Ok(link) => {
-                // Before anything else: a machine that was just restored draws what its siblings draw until then.
+                // Before anything else: until then, restored VMs of one template draw the same random numbers.
                 agent.machine().stir(link.nonce());
                 serve_connection(link, &agent).await;
             }
@@ -118,9 +118,9 @@ async fn serve_connection<T: Transport>(link: LinkStream<T>, agent: &Arc<Agent>)
         .auto_date_header(false)
         .serve_connection(TokioIo::new(link), service);
     tokio::pin!(connection);
-    // An error is the way in which most connections end: the host hangs up or opens another one.
+    // The result is ignored: most connections end with an error, because the host hangs up or opens another one.
     tokio::select! {
-        // Nobody but the host can end the connection while it makes calls, so its side comes first.
+        // The host normally ends the connection, so its side comes first.
         biased;
         _result = connection.as_mut() => {}
         () = overdue(agent) => {}
@@ -129,19 +129,19 @@ async fn serve_connection<T: Transport>(link: LinkStream<T>, agent: &Arc<Agent>)
     left.shutdown().await;
 }
 
-/// Resolves when the machine should be off but the host has not hung up.
+/// Resolves when the VM is ready to power off but the host has not hung up in time.
 async fn overdue(agent: &Agent) {
     agent.shut_down().await;
     sleep(HANG_UP_DEADLINE).await;
 }
 
-/// Runs the agent of a machine, on the port that the host has given it.
+/// Runs the agent in a VM, on its virtio-serial port.
 pub fn run_agent(fds: InheritedFds) -> Result<(), Box<dyn Error>> {
     bound_heap();
     let machine = Arc::new(Vm::new(fds)?);
     let runtime = build_runtime()?;
     runtime.block_on(async {
-        let device = wait_for(PORT_DEADLINE, port::find)?.ok_or("the machine has no port for its agent")?;
+        let device = wait_for(PORT_DEADLINE, port::find)?.ok_or("the VM has no port for its agent")?;
         let port = Port::open(&device)?;
         console::log(format_args!("{} serves {}", env!("CARGO_PKG_VERSION"), device.display()));
         serve(port, machine).await?;
@@ -149,9 +149,9 @@ pub fn run_agent(fds: InheritedFds) -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// Runs the agent on a socket, without a machine.
+/// Runs the agent on a socket, outside a VM.
 pub fn run_on_socket(fd: i32) -> Result<(), Box<dyn Error>> {
-    // SAFETY: whoever started this program with the number passes ownership of the descriptor; it is taken once.
+    // SAFETY: the parent process passes ownership of the descriptor with its number; it is taken once.
     let socket = StdUnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
     socket.set_nonblocking(true)?;
     build_runtime()?.block_on(async {
@@ -160,7 +160,7 @@ pub fn run_on_socket(fd: i32) -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// One thread for everything that waits; others only while something blocks.
+/// A runtime with one thread for all async work; further threads exist only for blocking work.
 fn build_runtime() -> io::Result<runtime::Runtime> {
     runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! The calls of the protocol, each handed to the module that does the work.
+//! Implements the calls of the protocol. Each is passed to the module that does the work.
 
 mod file_calls;
 mod job_calls;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::exec::{self, ExecError, Graveyard, Variables};
+use crate::exec::{self, BackgroundTasks, ExecError, Variables};
 use crate::files;
 use crate::jobs::Jobs;
 use crate::local::Waiting;
@@ -25,17 +25,17 @@ use crate::machine::{Machine, MachineError};
 use crate::spawn::SpawnError;
 use file_calls::{file_status, parse_path};
 
-/// Messages of one transfer on their way between a thread and the connection.
+/// The most queued messages of one transfer between a thread and the connection.
 const QUEUED_MESSAGES: usize = 4;
 
-/// Everything the calls share.
+/// The state that all calls share.
 #[derive(Debug)]
 pub struct Agent {
     machine: Arc<dyn Machine>,
     execs: Arc<Semaphore>,
     file_calls: Arc<Semaphore>,
     waiting_file_calls: Semaphore,
-    graveyard: Graveyard,
+    background: BackgroundTasks,
     jobs: Jobs,
     waiting_polls: Semaphore,
     variables: Variables,
@@ -49,18 +49,18 @@ type Answer<T> = Result<Response<T>, Status>;
 type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Agent {
-    /// An agent for this machine.
+    /// An agent for this VM, or for none.
     pub fn new(machine: Arc<dyn Machine>) -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let started = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
-        let graveyard = Graveyard::default();
+        let background = BackgroundTasks::default();
         Self {
             machine,
             execs: Arc::new(Semaphore::new(limits::MAX_CONCURRENT_EXECS)),
             file_calls: Arc::new(Semaphore::new(limits::MAX_CONCURRENT_FILE_CALLS)),
             waiting_file_calls: Semaphore::new(limits::MAX_WAITING_FILE_CALLS),
-            jobs: Jobs::new(graveyard.clone()),
-            graveyard,
+            jobs: Jobs::new(background.clone()),
+            background,
             waiting_polls: Semaphore::new(limits::MAX_WAITING_POLLS),
             variables: Variables::default(),
             local: Arc::default(),
@@ -70,25 +70,25 @@ impl Agent {
         }
     }
 
-    /// Whether the machine is to go off as soon as the host has hung up.
+    /// Whether the VM is to power off as soon as the host has hung up.
     pub fn is_shut_down(&self) -> bool {
         self.shut_down.is_cancelled()
     }
 
-    /// Resolves when the machine is ready to go off.
+    /// Resolves when the VM is ready to power off.
     pub async fn shut_down(&self) {
         self.shut_down.cancelled().await;
     }
 
-    /// The machine that the calls are about.
+    /// The VM that the calls are about.
     pub fn machine(&self) -> &dyn Machine {
         &*self.machine
     }
 
-    /// Commands and files need the root file system, and a machine that stays.
+    /// Checks that commands and files can be used: the root file system is attached, and the VM is not shutting down.
     fn ready(&self) -> Result<(), Status> {
         if self.is_shut_down() {
-            return Err(ErrorCode::ShuttingDown.status("the machine is going down"));
+            return Err(ErrorCode::ShuttingDown.status("the VM is shutting down"));
         }
         match self.machine.stage() {
             v1::Stage::Rooted => Ok(()),
@@ -98,7 +98,7 @@ impl Agent {
         }
     }
 
-    /// Runs something that blocks, for a call about the machine.
+    /// Runs blocking work for a call about the VM.
     async fn on_machine<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Machine) -> Result<T, MachineError> + Send + 'static,
@@ -122,7 +122,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     result.map_err(|_panic| ErrorCode::System.status("the agent failed during the call"))
 }
 
-/// The error with everything that caused it, in one line.
+/// The error and its causes in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -165,7 +165,7 @@ impl Guest for Agent {
         let theirs = request.into_inner().protocol;
         let protocol = version::settle(theirs).ok_or_else(|| {
             ErrorCode::ProtocolMismatch.status(format!(
-                "the host speaks protocol {theirs}, this agent {} to {}",
+                "the host uses protocol version {theirs}, but this agent supports {} to {}",
                 version::OLDEST,
                 version::CURRENT
             ))
@@ -205,19 +205,19 @@ impl Guest for Agent {
         let stream = request.stream;
         let request = exec::check(request, &self.variables).map_err(invalid)?;
         if !stream {
-            // The answer begins when there is one: everything goes out in one piece.
+            // The answer is sent in one piece after the command has ended.
             let _permit = permit;
             let outcome =
-                exec::run(request, None, &self.graveyard).await.map_err(|error| exec_status(&error))?;
+                exec::run(request, None, &self.background).await.map_err(|error| exec_status(&error))?;
             return Ok(Response::new(Box::pin(tokio_stream::once(Ok(outcome.into_event())))));
         }
         let (sink, events) = mpsc::channel(QUEUED_MESSAGES);
-        let graveyard = self.graveyard.clone();
+        let background = self.background.clone();
         let task = tokio::spawn(async move {
             let _permit = permit;
-            let last = exec::run(request, Some(&sink), &graveyard).await;
+            let last = exec::run(request, Some(&sink), &background).await;
             let last = last.map(exec::Outcome::into_event).map_err(|error| exec_status(&error));
-            // Without a receiver nobody wants to know.
+            // It fails only if the call was cancelled.
             drop(sink.send(last).await);
         });
         // The stream owns the task, so the command ends with the call.
@@ -300,8 +300,8 @@ impl Guest for Agent {
     async fn list_dir(&self, request: Request<v1::ListDirRequest>) -> Answer<Self::ListDirStream> {
         let request = request.into_inner();
         let path = parse_path(&request.path)?;
-        let wanted = files::Wanted::parse(&request).map_err(|error| file_status(&error))?;
-        self.stream_file(move |send| files::list(&path, &wanted, send)).await
+        let filter = files::ListFilter::parse(&request).map_err(|error| file_status(&error))?;
+        self.stream_file(move |send| files::list(&path, &filter, send)).await
     }
 
     async fn stat(&self, request: Request<v1::StatRequest>) -> Answer<v1::StatResponse> {
@@ -336,7 +336,10 @@ impl Guest for Agent {
         let _permit = permit(&self.execs, "commands")?;
         let count = request.into_inner().count;
         if !(1..=limits::MAX_SPAWN_PROBES).contains(&count) {
-            return Err(invalid(format!("between 1 and {} starts can be timed", limits::MAX_SPAWN_PROBES)));
+            return Err(invalid(format!(
+                "the number of starts to time must be between 1 and {}",
+                limits::MAX_SPAWN_PROBES
+            )));
         }
         let micros = blocking(move || exec::probe(count)).await?.map_err(|error| exec_status(&error))?;
         Ok(Response::new(v1::SpawnProbeResponse { micros }))

@@ -1,9 +1,9 @@
 //! Starts processes without copying the agent's page tables.
 //!
-//! The standard library can do that only as long as nothing has to happen between fork and exec, and a session of
-//! its own, another OOM score and a shared root directory have to. So this is what `posix_spawn` does: the child
-//! borrows the parent's memory until it executes another program, on a stack of its own, while the parent stands
-//! still. The parent gets a pidfd with the child, so a process id is never looked up after the fact.
+//! The standard library can do that only if nothing has to happen between fork and exec. But a new session, another OOM
+//! score and a shared root directory have to be set there. So this code does what `posix_spawn` does: the child uses
+//! the parent's memory, on a separate stack, until it executes another program; the parent waits meanwhile. The parent
+//! gets a pidfd together with the child, so a process id is never looked up later, when it may have been reused.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use libc::{c_char, c_int, c_void};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
-/// What to start.
+/// A program to start.
 #[derive(Debug)]
 pub struct Program<'a> {
     /// File to execute.
@@ -24,24 +24,24 @@ pub struct Program<'a> {
     pub args: &'a [CString],
     /// Environment as `NAME=value`.
     pub env: &'a [CString],
-    /// Working directory; absent: the parent's.
+    /// Working directory; absent: that of the parent.
     pub workdir: Option<&'a CStr>,
-    /// Standard input, output and error; absent: the parent's.
+    /// Standard input, output and error; absent: those of the parent.
     pub stdio: [Option<BorrowedFd<'a>>; 3],
-    /// Whether it gets a session, and with it a process group, of its own.
+    /// Whether it gets its own session, and with it its own process group.
     pub session: bool,
-    /// How the OOM killer shall see it: text for `/proc/self/oom_score_adj`.
+    /// The text for `/proc/self/oom_score_adj`.
     pub oom_score: &'static CStr,
     /// Whether a change of the root directory by either process holds for both.
     pub share_root: bool,
 }
 
-/// Where the program is.
+/// The location of a program.
 #[derive(Clone, Copy, Debug)]
 pub enum ProgramFile<'a> {
     /// At a path.
     Path(&'a CStr),
-    /// Open already, possibly no longer reachable by a path.
+    /// An open file, which may no longer be reachable by a path.
     Fd(BorrowedFd<'a>),
 }
 
@@ -52,20 +52,20 @@ pub struct Child {
     pidfd: OwnedFd,
 }
 
-/// Why a process was not started.
+/// The reason for which a process was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// The kernel gave no process.
-    #[error("no process could be made")]
+    /// The kernel could not make a process.
+    #[error("cannot create a process")]
     Clone(#[source] io::Error),
     /// The working directory cannot be entered.
-    #[error("the working directory cannot be entered")]
+    #[error("cannot change to the working directory")]
     Workdir(#[source] io::Error),
     /// The program cannot be executed.
-    #[error("the program cannot be executed")]
+    #[error("cannot execute the program")]
     Exec(#[source] io::Error),
     /// The set-up of the process failed.
-    #[error("the process could not be set up")]
+    #[error("cannot set up the process")]
     SetUp(#[source] io::Error),
 }
 
@@ -77,7 +77,7 @@ const STEP_SET_UP: c_int = 1;
 const STEP_WORKDIR: c_int = 2;
 const STEP_EXEC: c_int = 3;
 
-/// Everything the child needs, made before it exists: it must not allocate.
+/// Everything that the child needs. It is prepared by the parent, because the child must not allocate.
 struct Plan {
     path: *const c_char,
     program_fd: RawFd,
@@ -93,7 +93,7 @@ struct Plan {
 }
 
 impl Child {
-    /// Its process id; that of its group and session too if it has its own.
+    /// Its process id. It is also the id of its group and session, if it has its own.
     pub fn pid(&self) -> Pid {
         self.pid
     }
@@ -159,7 +159,7 @@ pub fn spawn(program: &Program<'_>) -> Result<Child, SpawnError> {
     if step == 0 {
         return Ok(child);
     }
-    // It has ended already or does so at once; nobody else may meet it as a zombie.
+    // The child has ended or ends at once. It is reaped here, so that no zombie remains.
     drop(child.wait());
     let error = io::Error::from_raw_os_error(plan.failed_errno.load(Ordering::Acquire));
     Err(match step {
@@ -178,7 +178,7 @@ fn clone_process(plan: &Plan, share_root: bool) -> io::Result<Child> {
     if share_root {
         flags |= libc::CLONE_FS;
     }
-    // Sixteen bytes wide, because the ABI wants the stack aligned to that.
+    // The elements are sixteen bytes wide, because the ABI requires that alignment of the stack.
     let mut stack: Vec<MaybeUninit<u128>> = Vec::with_capacity(STACK_BYTES / size_of::<u128>());
     let mut pidfd: c_int = -1;
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
@@ -187,9 +187,8 @@ fn clone_process(plan: &Plan, share_root: bool) -> io::Result<Child> {
     // - `sigfillset` and `pthread_sigmask` initialise the sets that they are given.
     // - All signals are blocked, so no handler of this process runs in the child while it shares our memory; the
     //   child changes its own mask only.
-    // - The child runs `child` on `stack`, which is not used by anything else, and reads `plan`. Both outlive it as
-    //   far as it uses them: CLONE_VFORK keeps this thread from going on until the child has executed another
-    //   program or ended.
+    // - The child runs `child` on `stack`, which is not used by anything else, and reads `plan`. Both live as long as
+    //   it uses them: CLONE_VFORK keeps this thread from going on until the child has executed another program or ended.
     // - `pidfd` is written by the kernel before `clone` returns, as CLONE_PIDFD says, and is then owned by nobody.
     let (result, pidfd) = unsafe {
         libc::sigfillset(all.as_mut_ptr());
@@ -207,8 +206,8 @@ fn clone_process(plan: &Plan, share_root: bool) -> io::Result<Child> {
     Ok(Child { pid, pidfd })
 }
 
-/// The child's life before it becomes another program. Only system calls: the memory, locks and all, belongs to a
-/// parent that stands still.
+/// Runs in the child until it executes the program. It makes only system calls, because its memory, including all
+/// locks, is that of the waiting parent.
 extern "C" fn child(argument: *mut c_void) -> c_int {
     // SAFETY: `clone_process` passes a `Plan` that lives until this function ends or executes a program. All
     // pointers in it end in a null byte or null pointer and live as long. The functions called are system calls
@@ -222,7 +221,7 @@ extern "C" fn child(argument: *mut c_void) -> c_int {
     }
 }
 
-/// Carries the plan out; returns only the step that failed.
+/// Carries out the plan. Returns only on failure, with the step that failed.
 ///
 /// # Safety
 ///
@@ -233,8 +232,8 @@ unsafe fn run_plan(plan: &Plan) -> c_int {
         if plan.session && libc::setsid() < 0 {
             return STEP_SET_UP;
         }
-        // Kept per process even while memory is shared, as long as the other side waits in vfork. A failure (no
-        // /proc, or a host that forbids to lower it) is no reason not to start the program.
+        // The score is kept per process even while memory is shared, as long as the parent waits in vfork. A failure
+        // (no /proc, or a host that forbids lowering it) does not prevent the start.
         let oom = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         if oom >= 0 {
             libc::write(oom, plan.oom_score.cast(), plan.oom_score_length);
@@ -249,13 +248,13 @@ unsafe fn run_plan(plan: &Plan) -> c_int {
         if !plan.workdir.is_null() && libc::chdir(plan.workdir) < 0 {
             return STEP_WORKDIR;
         }
-        // Rust ignores SIGPIPE and an ignored signal stays ignored; handlers are reset by the kernel.
+        // Rust ignores SIGPIPE, and an ignored signal stays ignored after exec. The kernel resets handlers.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let mut none = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(none.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
         if plan.program_fd >= 0 {
-            // There is no wrapper for it in every C library.
+            // Not every C library has a wrapper for it.
             libc::syscall(
                 libc::SYS_execveat,
                 plan.program_fd,
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_child_leads_a_session_and_a_group_of_its_own() {
+    fn child_leads_its_own_session_and_group() {
         let text = output(ProgramFile::Path(c"/bin/sh"), "echo $$; cut -d' ' -f1,5,6 /proc/self/stat", None)
             .expect("it starts");
         let numbers: Vec<&str> = text.split_whitespace().collect();
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_child_can_be_interrupted_and_dies_of_a_broken_pipe() {
+    fn child_starts_with_default_signal_handling() {
         let text = output(ProgramFile::Path(c"/bin/sh"), "grep -E '^Sig(Blk|Ign)' /proc/self/status", None)
             .expect("it starts");
         let mask = |name: &str| {
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_file_can_be_executed() {
+    fn open_file_can_be_executed() {
         let shell = File::open("/bin/sh").expect("a shell");
         assert_eq!(
             output(ProgramFile::Fd(shell.as_fd()), "pwd", Some(c"/usr")).expect("it starts"),
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_working_directory_and_a_missing_program_are_told_apart() {
+    fn missing_workdir_and_missing_program_errors_differ() {
         let missing = c"/does/not/exist";
         let found = output(ProgramFile::Path(c"/bin/sh"), "true", Some(missing));
         assert!(

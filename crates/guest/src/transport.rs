@@ -1,4 +1,4 @@
-//! What carries the link: a machine's port, or a socket in tests.
+//! The transport of the link: the port of a VM, or a socket in tests.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use tokio::net::UnixStream;
 
 /// A byte stream to the host.
 pub trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// After the host hung up: waits until it is back. False when it can never be.
+    /// Waits until the host connects again after it hung up. Returns false if it never can.
     fn wait_peer(&mut self) -> impl Future<Output = io::Result<bool>> + Send;
 }
 

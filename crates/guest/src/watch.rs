@@ -1,4 +1,4 @@
-//! Registers descriptors with the runtime: the one place that promises what the runtime demands of them.
+//! Registers descriptors with the runtime. The safety requirements of the runtime are met in this one place.
 
 use std::io;
 use std::os::fd::OwnedFd;

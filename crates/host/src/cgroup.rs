@@ -1,17 +1,17 @@
-//! Control groups (v2): one for each machine, with limits of memory, threads and processor time and an equal share of the
-//! disks, so that a QEMU that leaks, or that its guest has taken over, cannot use up the host. `qemu-img`, which reads files
-//! that may be hostile, has one for each run.
+//! Control groups (cgroup v2). Each VM has one with limits for memory, threads and processor time and an equal share
+//! of the disks, so that a QEMU that leaks, or that its guest has taken over, cannot exhaust the host. Each run of
+//! `qemu-img`, which reads untrusted files, has one too.
 //!
 //! ```text
-//! the daemon's own cgroup, which is its alone:
-//!   ├─ agentiso-daemon              the daemon: what has limits for its children has no processes itself
+//! the daemon's own cgroup, which it does not share:
+//!   ├─ agentiso-daemon              the daemon, because a cgroup with limited children has no processes itself
 //!   ├─ agentiso-machine-MARK-NAME   one QEMU; memory.max, pids.max, cpu.max, io.weight
 //!   └─ agentiso-machine-MARK-helper-NAME   one run of qemu-img; the same limits
 //! ```
 //!
-//! Only the daemon itself is ever moved, and only where it is alone; everywhere else there are no groups, and
-//! [`CgroupError`] says why. The mark is that of the daemon's run directory, so that two daemons that share a cgroup leave
-//! each other's groups alone.
+//! Only the daemon itself is ever moved, and only if it is alone in its cgroup. Otherwise there are no groups, and
+//! [`CgroupError`] has the reason. The mark is a hash of the daemon's run directory, so that two daemons in one cgroup
+//! leave each other's groups alone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -29,44 +29,44 @@ use crate::hex;
 use crate::jail::HELPER_DATA;
 use crate::qemu::argv::Shape;
 
-/// What a machine's group must limit.
+/// The controllers that a VM's group must have.
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
 
-/// What it limits too where the host lends them: a service manager often keeps them for itself.
+/// The controllers that it uses if the host provides them; a service manager often does not.
 const MORE_CONTROLLERS: [&str; 2] = ["cpu", "io"];
 
 const DAEMON: &str = "agentiso-daemon";
 const MACHINE: &str = "agentiso-machine-";
 
-/// What the name of a helper's group has where a machine's has its run directory, which never begins so.
+/// Part of the name of a helper's group, in place of a run directory's name, which never begins like this.
 const HELPER: &str = "helper-";
 
 const PROCESSES: &str = "cgroup.procs";
 const CONTROL: &str = "cgroup.subtree_control";
 
-/// What QEMU takes beside the guest's memory, in MiB: 128 of translated code under emulation, and what it has for disk
-/// layers, packets, threads and its own code, with room to spare. A limit is for what has gone wrong.
+/// The memory of QEMU besides the guest's, in MiB: 128 for translated code under emulation, and the rest for disk
+/// layers, packets, threads and its own code, with room to spare. The limit is meant for a QEMU that misbehaves.
 const OVERHEAD_MB: u64 = 512;
 
-/// Processors that QEMU may use beside its guest's: for disks, packets and snapshots.
+/// The processors that QEMU may use besides its guest's: for disks, packets and snapshots.
 const MORE_PROCESSORS: u64 = 1;
 
 /// The kernel's default period of `cpu.max`, in microseconds.
 const CPU_PERIOD: u64 = 100_000;
 
-/// Every machine has the same share of a disk that several want.
+/// Every VM has the same share of a contended disk.
 const IO_WEIGHT: u64 = 100;
 
-/// A helper has half of a machine's: exports and imports take long anyway, and guests wait for every write.
+/// A helper has half the share of a VM, because exports and imports take long anyway and guests wait for every write.
 const HELPER_IO_WEIGHT: u64 = 50;
 
-/// A helper works in one loop.
+/// A helper has a single thread of work.
 const HELPER_PROCESSORS: u64 = 1;
 
-/// Threads of QEMU beside its processors: up to 64 that read and write disks, and a few of its own for each of its tasks.
+/// The threads of QEMU besides its processors: up to 64 for disk I/O, and a few for each of its other tasks.
 const THREADS: u64 = 128;
 
-/// A helper that was killed is gone as soon as the kernel has taken its memory back, which is little.
+/// A killed helper is gone as soon as the kernel has freed its memory, which is little.
 const KILL_DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Error)]
@@ -77,18 +77,18 @@ pub enum CgroupError {
     NoController { dir: PathBuf, missing: Vec<&'static str> },
     #[error("the cgroup {} was not delegated to this user: {source}", dir.display())]
     NotDelegated { dir: PathBuf, source: io::Error },
-    #[error("the cgroup {} has other processes in it, which are not ours to move", dir.display())]
+    #[error("the cgroup {} contains processes that do not belong to agentiso", dir.display())]
     Shared { dir: PathBuf },
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl CgroupError {
-    /// What a person can do about it.
+    /// The advice for the user.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::NoHierarchy | Self::NoController { .. } => {
-                "use a host whose controllers memory and pids belong to cgroup v2 (systemd.unified_cgroup_hierarchy=1)"
+                "use a host with the memory and pids controllers in cgroup v2 (kernel parameter systemd.unified_cgroup_hierarchy=1)"
             }
             Self::NotDelegated { .. } | Self::Shared { .. } | Self::File(_) => {
                 "run the daemon in a cgroup of its own: systemd-run --user -p Delegate=yes agentiso daemon (root: without \
@@ -98,31 +98,31 @@ impl CgroupError {
     }
 }
 
-/// A cgroup in which groups for machines can be made, and what that takes.
+/// A cgroup in which groups for VMs can be made, and the step that this takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     dir: PathBuf,
     step: Step,
-    /// The controllers that children could have.
+    /// The controllers that child groups can have.
     offered: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Children have the controllers already.
+    /// The child groups already have the controllers.
     Nothing,
     Enable,
-    /// Its only process is the daemon, which has to go into a child before children get controllers.
+    /// The daemon is the only process and has to move into a child group before child groups get controllers.
     MoveAndEnable,
 }
 
 impl Place {
-    /// Looks, and changes nothing, whether that process could have groups for machines where it is.
+    /// Finds out whether a process can have groups for VMs in its cgroup. Changes nothing.
     pub fn find(pid: u32) -> Result<Self, CgroupError> {
         Self::look(&dir_of(pid)?, pid)
     }
 
-    /// `dir` is where the process is.
+    /// `dir` is the cgroup of the process.
     fn look(dir: &Path, pid: u32) -> Result<Self, CgroupError> {
         let is_leaf = dir.file_name().is_some_and(|name| name == DAEMON);
         let dir = dir.parent().filter(|_| is_leaf).unwrap_or(dir);
@@ -134,7 +134,7 @@ impl Place {
             offered: read("cgroup.controllers")?,
             enabled: read(CONTROL)?,
             processes: read(PROCESSES)?,
-            // The kernel's own root has no type, and may have both processes and children with limits.
+            // The kernel's root cgroup has no type, and may have both processes and limited child groups.
             is_root: !dir.join("cgroup.type").exists(),
         };
         let step = decide(dir, &facts, pid)?;
@@ -180,17 +180,17 @@ fn decide(dir: &Path, facts: &Facts, pid: u32) -> Result<Step, CgroupError> {
     }
 }
 
-/// The groups of one daemon's machines.
+/// The cgroups of one daemon's VMs.
 #[derive(Clone, Debug)]
 pub struct Cgroups {
     dir: PathBuf,
-    /// What the names of our groups begin with.
+    /// The prefix of our groups' names.
     prefix: String,
 }
 
 impl Cgroups {
-    /// Makes groups possible for this process, which may move it, and removes those that earlier daemons of this run
-    /// directory left.
+    /// Prepares this process's cgroup for child groups, which may move the process, and removes the groups that
+    /// earlier daemons with this run directory left.
     pub fn set_up(run_root: &Path) -> Result<Self, CgroupError> {
         let place = Place::find(std::process::id())?;
         let groups = Self::at(&place, run_root)?;
@@ -212,7 +212,7 @@ impl Cgroups {
         Ok(Self { dir: dir.clone(), prefix: format!("{MACHINE}{mark}-") })
     }
 
-    /// A group for the machine with that run directory.
+    /// Makes the group of the VM with that run directory.
     pub(crate) fn group(&self, run_dir: &Path, shape: Shape) -> Result<Group, FileError> {
         let name = run_dir.file_name().unwrap_or_default().to_string_lossy();
         let group = Group::make(&self.dir.join(format!("{}{name}", self.prefix)))?;
@@ -220,7 +220,7 @@ impl Cgroups {
         Ok(group)
     }
 
-    /// A group for one run of a program that answers and ends.
+    /// Makes a group for one run of a helper program.
     pub(crate) fn helper(&self) -> Result<Group, FileError> {
         let name = uuid::Uuid::new_v4().simple();
         let group = Group::make(&self.dir.join(format!("{}{HELPER}{name}", self.prefix)))?;
@@ -228,8 +228,8 @@ impl Cgroups {
         Ok(group)
     }
 
-    /// Those that still have a machine in them stay, because the kernel removes none of these. A helper's answer has
-    /// nobody left to wait for it, so a helper that still runs is ended.
+    /// Removes the groups of earlier daemons. Groups with a running VM stay, because the kernel refuses to remove
+    /// them. A helper that still runs is killed, because nothing waits for its result.
     fn remove_leftovers(&self) {
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -251,9 +251,9 @@ struct Limits {
 }
 
 impl Limits {
-    /// Twice the guest's memory: what it has of its own (pages of a template's file that it only reads are cache, which
-    /// the kernel takes back when it must), and a copy, because a snapshot with memory is written by QEMU and counts for
-    /// it until it is on the disk.
+    /// Twice the guest's memory: once for its own pages, and once for a copy, because QEMU writes the memory of a
+    /// snapshot and is charged for it until it is on disk. Pages of a template's file that are only read are cache,
+    /// which the kernel can reclaim.
     fn of(shape: Shape) -> Self {
         Self {
             memory_bytes: (u64::from(shape.memory_mb) * 2 + OVERHEAD_MB) << 20,
@@ -263,8 +263,8 @@ impl Limits {
         }
     }
 
-    /// What its jail lets it allocate, and room for its code and for what it reads and writes: that is cache, which the
-    /// kernel takes back when it must.
+    /// The memory that its jail allows, with room for its code and for the data it reads and writes, which is cache
+    /// that the kernel can reclaim.
     fn of_helper() -> Self {
         Self {
             memory_bytes: HELPER_DATA + (OVERHEAD_MB << 20),
@@ -275,8 +275,8 @@ impl Limits {
     }
 }
 
-/// A group that a process is about to enter. Dropped, it is removed unless a process is in it; from then on it goes with
-/// that process, see [`Home`].
+/// A cgroup for a process that is about to start. Dropping it removes the cgroup unless a process is in it; after
+/// that, it is removed with the process, see [`Home`].
 #[derive(Debug)]
 pub struct Group {
     dir: PathBuf,
@@ -304,18 +304,18 @@ impl Group {
         self.limit_further("io.weight", &format!("default {}", limits.io_weight))
     }
 
-    /// Sets a limit whose controller the group need not have.
+    /// Sets a limit if the group has its controller.
     fn limit_further(&self, name: &str, limit: &str) -> Result<(), FileError> {
         let path = self.dir.join(name);
         if path.exists() { write(&path, limit) } else { Ok(()) }
     }
 
-    /// Where whoever writes [`Group::ITSELF`] enters.
+    /// The descriptor through which a process enters by writing [`Group::ITSELF`].
     pub(crate) fn door(&self) -> RawFd {
         self.processes.as_raw_fd()
     }
 
-    /// The kernel's word for the process that writes it.
+    /// The kernel's notation for the process that writes it.
     pub(crate) const ITSELF: &[u8] = b"0";
 }
 
@@ -325,24 +325,24 @@ impl Drop for Group {
     }
 }
 
-/// The group that a process of ours is in.
+/// The cgroup of a running process of ours.
 #[derive(Debug)]
 pub(crate) struct Home(PathBuf);
 
 impl Home {
-    /// `None` if it is in none that was made for a machine or a helper.
+    /// `None` if the process is in no cgroup for a VM or helper.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let dir = dir_of(pid).ok()?;
         dir.file_name()?.to_str()?.starts_with(MACHINE).then_some(Self(dir))
     }
 
-    /// To be called when the process has ended.
+    /// Removes the cgroup. The process must have ended.
     pub(crate) fn remove(&self) {
         remove(&self.0);
     }
 }
 
-/// Where a process is in the hierarchy, as a directory.
+/// The directory of a process's cgroup.
 fn dir_of(pid: u32) -> Result<PathBuf, CgroupError> {
     let read = |path: String| {
         fs::read_to_string(&path).map_err(|error| FileError::at("read", Path::new(&path))(error))
@@ -351,20 +351,20 @@ fn dir_of(pid: u32) -> Result<PathBuf, CgroupError> {
     locate(&mounts, &cgroups).ok_or(CgroupError::NoHierarchy)
 }
 
-/// From the texts of `/proc/PID/mountinfo` and `/proc/PID/cgroup`.
+/// Finds it in the texts of `/proc/PID/mountinfo` and `/proc/PID/cgroup`.
 fn locate(mounts: &str, cgroups: &str) -> Option<PathBuf> {
     let own = Path::new(cgroups.lines().find_map(|line| line.strip_prefix("0::"))?);
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
-        // A group beyond the root of what is mounted here, `/../x`, has no directory.
+        // A group outside of the mounted root, `/../x`, has no directory here.
         let below = own.strip_prefix(root).ok().filter(|path| !path.starts_with(".."))?;
         kind.starts_with("cgroup2 ").then(|| Path::new(point).join(below))
     })
 }
 
-/// Gives children the controllers, or at least those that they must have.
+/// Enables all offered controllers for child groups, or at least the required ones.
 fn enable(control: &Path, offered: &str) -> Result<(), FileError> {
     let is_offered = |wanted: &&str| offered.split_whitespace().any(|word| word == *wanted);
     let words = |names: &[&str]| names.iter().map(|name| format!("+{name}")).collect::<Vec<_>>().join(" ");
@@ -376,7 +376,7 @@ fn enable(control: &Path, offered: &str) -> Result<(), FileError> {
 fn make(dir: &Path) -> Result<(), FileError> {
     match fs::create_dir(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(FileError::at("make the cgroup", dir)(error))
+            Err(FileError::at("create the cgroup", dir)(error))
         }
         Ok(()) | Err(_) => Ok(()),
     }
@@ -386,36 +386,36 @@ fn write(path: &Path, text: &str) -> Result<(), FileError> {
     fs::write(path, text).map_err(FileError::at("write", path))
 }
 
-/// The files of a group go with its directory. One with processes is in use and stays.
+/// Removes a cgroup. One with processes is in use and stays.
 fn remove(dir: &Path) {
     match fs::remove_dir(dir) {
         Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ResourceBusy) => {
-            tracing::debug!(cgroup = %dir.display(), %error, "not removed");
+            tracing::debug!(cgroup = %dir.display(), %error, "the cgroup was not removed");
         }
         Ok(()) | Err(_) => {}
     }
 }
 
-/// Kills what is in a group and waits until it is gone.
+/// Kills the processes in a group and waits until they are gone.
 fn end_processes(dir: &Path) {
     let listed = fs::read_to_string(dir.join(PROCESSES)).unwrap_or_default();
     let pids = listed.lines().filter_map(|line| line.parse().ok().and_then(Pid::from_raw));
     let opened = pids.filter_map(|pid| {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        // Looked up after it was opened: a process that has this pid by now is in no group of ours.
+        // The cgroup is read after the pidfd was opened, so that a process that reused the pid is not killed.
         let found = dir_of(pid.as_raw_nonzero().get().unsigned_abs()).ok()?;
         (found == dir).then_some(pidfd)
     });
     let ending: Vec<_> = opened.collect();
     for pidfd in &ending {
-        // It fails if the process has ended by itself.
+        // This fails if the process has already ended.
         let _ = pidfd_send_signal(pidfd, Signal::KILL);
     }
     let deadline = Instant::now() + KILL_DEADLINE;
     for pidfd in &ending {
         let left = deadline.saturating_duration_since(Instant::now());
         let mut fds = [rustix::event::PollFd::new(pidfd, rustix::event::PollFlags::IN)];
-        // Whether it is gone shows when its group is removed.
+        // A process that is still there keeps its group from being removed.
         let _ = rustix::event::poll(&mut fds, rustix::time::Timespec::try_from(left).ok().as_ref());
     }
 }

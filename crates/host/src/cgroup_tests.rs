@@ -1,5 +1,5 @@
-//! Tests of [`super`]: decisions on texts, effects in a directory that stands in for the hierarchy, and, where this host
-//! lets us, a process in a real group.
+//! Tests of [`super`]: decisions on texts, effects in a directory that stands in for the hierarchy, and, if this host
+//! allows it, a process in a real cgroup.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const US: u32 = 40;
 
 const SHAPE: Shape = Shape { vcpus: 2, memory_mb: 1024 };
 
-/// A cgroup as the kernel shows one, with these processes.
+/// Files like those of a cgroup with these processes.
 fn stand_in(dir: &Path, processes: &str) {
     for (name, text) in [
         ("cgroup.controllers", "cpuset cpu io memory pids\n"),
@@ -37,7 +37,7 @@ fn read(path: &Path) -> String {
 }
 
 #[test]
-fn a_process_is_found_in_whatever_is_mounted() {
+fn cgroup_is_located_in_every_mount_layout() {
     let unified = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
     let both = "31 30 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
                 41 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
@@ -59,7 +59,7 @@ fn a_process_is_found_in_whatever_is_mounted() {
 }
 
 #[test]
-fn groups_are_made_only_where_nobody_else_is_disturbed() {
+fn cgroup_setup_depends_on_controllers_and_processes() {
     let dir = Path::new("/c");
     let step = |offered: &str, enabled: &str, processes: &str, is_root: bool| {
         let [offered, enabled, processes] = [offered, enabled, processes].map(str::to_owned);
@@ -83,7 +83,7 @@ fn groups_are_made_only_where_nobody_else_is_disturbed() {
 }
 
 #[test]
-fn the_daemon_goes_into_a_leaf_and_children_get_controllers() {
+fn daemon_moves_to_leaf_and_enables_controllers() {
     let dir = tempfile::tempdir().unwrap();
     let us = std::process::id();
     stand_in(dir.path(), &format!("{us}\n"));
@@ -93,7 +93,7 @@ fn the_daemon_goes_into_a_leaf_and_children_get_controllers() {
     assert_eq!(read(&dir.path().join(DAEMON).join(PROCESSES)), us.to_string());
     assert_eq!(read(&dir.path().join(CONTROL)), "+memory +pids +cpu +io");
 
-    // As the kernel shows it afterwards, seen from the leaf.
+    // The files as the kernel shows them afterwards, seen from the leaf.
     stand_in(dir.path(), "");
     fs::write(dir.path().join(CONTROL), "cpu io memory pids\n").unwrap();
     let place = Place::look(&dir.path().join(DAEMON), us).unwrap();
@@ -103,7 +103,7 @@ fn the_daemon_goes_into_a_leaf_and_children_get_controllers() {
 }
 
 #[test]
-fn nobody_else_is_moved() {
+fn foreign_processes_are_never_moved() {
     let dir = tempfile::tempdir().unwrap();
     stand_in(dir.path(), "1\n40\n");
     let error = Place::look(dir.path(), US).unwrap_err();
@@ -113,11 +113,11 @@ fn nobody_else_is_moved() {
 }
 
 #[tokio::test]
-async fn a_machine_enters_its_group_before_it_begins_and_has_limits_there() {
+async fn vm_starts_inside_its_limited_cgroup() {
     let dir = tempfile::tempdir().unwrap();
     stand_in(dir.path(), "");
     let groups = Cgroups::at(&Place::look(dir.path(), US).unwrap(), Path::new("/run/a")).unwrap();
-    // The kernel makes these files where the controller is there; one that is not there is not made.
+    // The kernel makes these files only for enabled controllers, so a missing one is not created.
     let own = dir.path().join(format!("{}0f8fad5b", groups.prefix));
     fs::create_dir(&own).unwrap();
     fs::write(own.join("cpu.max"), "max 100000\n").unwrap();
@@ -147,7 +147,7 @@ fn helper_group_has_limits_of_its_own() {
     assert!(name.starts_with(&format!("{}helper-", groups.prefix)), "{name}");
     assert_eq!(read(&group.dir.join("memory.max")), (2560_u64 << 20).to_string());
     assert_eq!(read(&group.dir.join("pids.max")), "128");
-    // As the kernel shows a group that has these controllers as well.
+    // The files of a group that also has these controllers.
     for name in ["cpu.max", "io.weight"] {
         fs::write(group.dir.join(name), "").unwrap();
     }
@@ -157,7 +157,7 @@ fn helper_group_has_limits_of_its_own() {
     assert_ne!(groups.helper().unwrap().dir, group.dir, "two runs share no limit");
 }
 
-/// The stand-in shows where `qemu-img` was: directories with files in them are not removed as groups are.
+/// The stand-in shows where `qemu-img` ran, because its directories with files are not removed like cgroups.
 #[tokio::test]
 async fn exports_and_imports_run_in_groups() {
     const MINUTE: Duration = Duration::from_secs(60);
@@ -202,7 +202,7 @@ async fn exports_and_imports_run_in_groups() {
 }
 
 #[test]
-fn leftovers_are_those_of_this_daemon_that_nobody_is_in() {
+fn only_own_empty_cgroups_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     stand_in(dir.path(), "");
     let place = Place::look(dir.path(), US).unwrap();
@@ -219,9 +219,9 @@ fn leftovers_are_those_of_this_daemon_that_nobody_is_in() {
     }
 }
 
-/// The kernel itself, as far as a hierarchy without controllers goes: who is where, and when a group goes.
+/// Uses the kernel itself, as far as possible without controllers: membership, and the removal of a group.
 #[tokio::test]
-async fn a_real_group_has_the_process_and_goes_with_it() {
+async fn real_cgroup_is_removed_with_its_process() {
     let name = random(&format!("{MACHINE}test-"));
     let group = match real_group(&name) {
         Ok(group) => group,
@@ -238,7 +238,7 @@ async fn a_real_group_has_the_process_and_goes_with_it() {
     let again = crate::process::Process::find(process.record()).unwrap().unwrap();
     process.kill();
     tokio::time::timeout(Duration::from_secs(10), again.wait()).await.unwrap();
-    assert!(!dir.exists(), "it goes with its process, whoever watched that");
+    assert!(!dir.exists(), "it goes with its process, no matter who watched");
     assert!(Home::of(std::process::id()).is_none());
 
     let unused = Group::make(&dir).unwrap();
@@ -246,7 +246,7 @@ async fn a_real_group_has_the_process_and_goes_with_it() {
     assert!(!dir.exists(), "one that nobody entered goes as well");
 }
 
-/// A group as the kernel has them, or why there is none here.
+/// A real cgroup, or the reason why none can be made.
 fn real_group(name: &str) -> Result<Group, String> {
     let own = dir_of(std::process::id()).map_err(|error| error.to_string())?;
     Group::make(&own.join(name)).map_err(|error| error.to_string())
@@ -287,7 +287,7 @@ async fn helper_group_goes_with_the_helper() {
     wait_until("nobody waits for it any more", || !dir.exists()).await;
 }
 
-/// What a daemon that was killed leaves: a helper that nobody waits for.
+/// A killed daemon leaves a helper that nothing waits for.
 #[tokio::test]
 async fn leftover_helpers_are_ended_with_their_groups() {
     let Ok(own) = dir_of(std::process::id()) else {

@@ -1,4 +1,4 @@
-//! The one funnel for programs that run, answer and end. Machines are no such programs: see [`crate::process`].
+//! Runs programs that answer and end. VMs are started elsewhere: see [`crate::process`].
 //!
 //! Every run has a deadline and bounded output; an error names the program and carries the end of its stderr.
 
@@ -11,10 +11,10 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-/// More than any tool we call prints; what exceeds it is dropped, not kept in memory.
+/// More than any tool we call prints; output beyond this is dropped, not kept in memory.
 const MAX_OUTPUT: usize = 4 << 20;
 
-/// As much of stderr as helps a reader of the error message.
+/// The length of stderr that is quoted in errors.
 const STDERR_IN_ERRORS: usize = 2000;
 
 #[derive(Debug, Error)]
@@ -25,7 +25,7 @@ pub enum CommandError {
     Start { program: String, source: io::Error },
     #[error("the output of {program} could not be read: {source}")]
     Output { program: String, source: io::Error },
-    #[error("{program} did not finish within {seconds} s and was ended")]
+    #[error("{program} did not finish within {seconds} s and was stopped")]
     TimedOut { program: String, seconds: u64 },
     #[error("{program} failed ({status}): {stderr}")]
     Failed { program: String, status: ExitStatus, stderr: String },
@@ -64,7 +64,7 @@ impl Invocation {
         self.program.to_string_lossy().into_owned()
     }
 
-    /// Runs the program to its end. A future that is dropped kills it.
+    /// Runs the program to its end. Dropping the future kills it.
     pub async fn run(self) -> Result<Finished, CommandError> {
         let program = self.name();
         let mut child = Command::new(&self.program)
@@ -116,13 +116,13 @@ mod tests {
     const SOON: Duration = Duration::from_secs(20);
 
     #[tokio::test]
-    async fn output_is_returned() {
+    async fn command_output_is_returned() {
         let done = Invocation::new("sh", SOON).args(["-c", "echo out; echo err >&2"]).run().await.unwrap();
         assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("out\n", "err\n"));
     }
 
     #[tokio::test]
-    async fn a_failure_names_the_program_and_quotes_its_stderr() {
+    async fn command_failure_names_program_and_quotes_stderr() {
         let error =
             Invocation::new("sh", SOON).arg("-c").arg("echo why >&2; exit 3").run().await.unwrap_err();
         let text = error.to_string();
@@ -130,25 +130,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_program_is_a_case_of_its_own() {
+    async fn missing_program_is_reported_as_not_found() {
         let error = Invocation::new("agentiso-no-such-program", SOON).run().await.unwrap_err();
         assert!(matches!(error, CommandError::NotFound { .. }), "{error}");
     }
 
     #[tokio::test]
-    async fn a_program_that_hangs_is_ended_at_its_deadline() {
+    async fn hanging_program_ends_at_its_deadline() {
         let error = Invocation::new("sleep", Duration::from_millis(100)).arg("1000").run().await.unwrap_err();
         assert!(matches!(error, CommandError::TimedOut { .. }), "{error}");
     }
 
     #[tokio::test]
-    async fn endless_output_is_drained_and_cut() {
+    async fn overlong_output_is_drained_and_cut() {
         let done = Invocation::new("head", SOON).args(["-c", "9000000", "/dev/zero"]).run().await.unwrap();
         assert_eq!(done.stdout.len(), MAX_OUTPUT);
     }
 
     #[test]
-    fn the_end_of_a_text_is_cut_between_characters() {
+    fn text_end_is_cut_between_characters() {
         assert_eq!(last_chars("aäöü", 2), "öü");
         assert_eq!(last_chars("ab", 5), "ab");
         assert_eq!(last_chars("", 5), "");

@@ -1,9 +1,9 @@
-//! Named steps at which a test can have the process die, as a crash or a power cut would, or stand still while the test
-//! does something to a machine; named writes that a test can have fail; and which jail a test wants.
+//! Faults that tests inject: at named steps the process can abort, as in a crash or power cut, or pause while the test
+//! acts on a VM; named writes can fail; and the kind of jail can be chosen.
 //!
-//! Without the feature `fault-injection` the calls are empty.
+//! Without the feature `fault-injection`, the calls do nothing.
 
-/// The steps within what is done to one machine. Those between are the daemon's.
+/// The steps of operations on one VM. The daemon has steps of its own.
 pub const POINTS: [&str; 8] = [
     "snapshot.noted",
     "snapshot.pivoted",
@@ -19,23 +19,23 @@ pub const POINTS: [&str; 8] = [
 pub const WRITES: [&str; 7] =
     ["ledger.write", "ledger.sync", "files.write", "files.sync", "transfer.sync", "mail.write", "mail.sync"];
 
-/// The variable that names the step.
+/// The environment variable that names the step.
 pub const VARIABLE: &str = "AGENTISO_FAULT";
 
-/// The variable that names a socket. With it the process does not die at the step: it connects, says which step it is
-/// at, and goes on when the other side hangs up.
+/// The environment variable that names a socket. If it is set, the process does not abort at the step: it connects,
+/// sends the step's name, and continues when the other side hangs up.
 pub const SOCKET: &str = "AGENTISO_FAULT_SOCKET";
 
-/// The variable that names a file, which is looked for at every step and write, so that a test can choose the next fault
-/// while the process runs. It says `die STEP`, `hold STEP SOCKET`, `ENOSPC WRITE` or `EIO WRITE`, and is removed before
-/// that happens. The socket of `hold` is one as [`SOCKET`] names.
+/// The environment variable that names a file. The file is read at every step and write, so that a test can choose the
+/// next fault while the process runs. It contains `die STEP`, `hold STEP SOCKET`, `ENOSPC WRITE` or `EIO WRITE`, and
+/// is removed before the fault happens. The socket of `hold` works like that of [`SOCKET`].
 pub const FILE: &str = "AGENTISO_FAULT_FILE";
 
-/// The variable that names the one kind of jail that machines may get, so that a test has machines in a lesser one than
-/// its host could give.
+/// The environment variable that names the only kind of jail for VMs, so that a test can use a weaker one than the
+/// host supports.
 pub const JAIL: &str = "AGENTISO_FAULT_JAIL";
 
-/// A test that holds the process longer than this has forgotten it.
+/// The limit for `hold`. A test that takes longer has forgotten the process.
 #[cfg(feature = "fault-injection")]
 const HELD_AT_MOST: std::time::Duration = std::time::Duration::from_secs(120);
 
@@ -55,10 +55,10 @@ pub(crate) fn point(name: &str) {
     reached(name);
 }
 
-/// The process has come to a step.
+/// Marks a step of the process.
 #[cfg(feature = "fault-injection")]
 pub fn reached(name: &str) {
-    match ordered(&["die", "hold"], name) {
+    match take_order(&["die", "hold"], name) {
         None => {}
         Some(("hold", socket)) => return hold(name, std::path::Path::new(&socket)),
         Some(_) => std::process::abort(),
@@ -72,11 +72,11 @@ pub fn reached(name: &str) {
     }
 }
 
-/// The process is about to write.
+/// Marks a write. Returns an error if a test ordered one.
 #[cfg(feature = "fault-injection")]
 pub fn write(name: &str) -> std::io::Result<()> {
     debug_assert!(WRITES.contains(&name), "{name} is not in the list of writes");
-    let error = match ordered(&["ENOSPC", "EIO"], name) {
+    let error = match take_order(&["ENOSPC", "EIO"], name) {
         None => return Ok(()),
         Some(("ENOSPC", _)) => rustix::io::Errno::NOSPC,
         Some(_) => rustix::io::Errno::IO,
@@ -84,15 +84,15 @@ pub fn write(name: &str) -> std::io::Result<()> {
     Err(error.into())
 }
 
-/// Which of these faults the file orders for this place, and what else it says. The order is carried out once: whoever
-/// removes the file does it.
+/// The fault that the file orders for this step or write, and the rest of its text. Removing the file claims the
+/// order, so it is carried out only once.
 #[cfg(feature = "fault-injection")]
-fn ordered<'a>(faults: &[&'a str], place: &str) -> Option<(&'a str, String)> {
-    carry_out(std::path::Path::new(&std::env::var_os(FILE)?), faults, place)
+fn take_order<'a>(faults: &[&'a str], place: &str) -> Option<(&'a str, String)> {
+    take_order_from(std::path::Path::new(&std::env::var_os(FILE)?), faults, place)
 }
 
 #[cfg(feature = "fault-injection")]
-fn carry_out<'a>(file: &std::path::Path, faults: &[&'a str], place: &str) -> Option<(&'a str, String)> {
+fn take_order_from<'a>(file: &std::path::Path, faults: &[&'a str], place: &str) -> Option<(&'a str, String)> {
     let text = std::fs::read_to_string(file).ok()?;
     let (fault, rest) = text.trim().split_once(' ')?;
     let (wanted, more) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -100,7 +100,7 @@ fn carry_out<'a>(file: &std::path::Path, faults: &[&'a str], place: &str) -> Opt
     (wanted == place && std::fs::remove_file(file).is_ok()).then(|| (*fault, more.to_owned()))
 }
 
-/// Stands still until the test hangs up, which its end does too. If no test listens, go on.
+/// Waits until the test hangs up or ends. If no test listens, continue.
 #[cfg(feature = "fault-injection")]
 fn hold(name: &str, socket: &std::path::Path) {
     use std::io::{Read as _, Write as _};
@@ -133,7 +133,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("fault");
         std::fs::write(&file, "ENOSPC ledger.write\n").unwrap();
-        let struck = |faults: &[&'static str], place| carry_out(&file, faults, place).map(|(fault, _)| fault);
+        let struck =
+            |faults: &[&'static str], place| take_order_from(&file, faults, place).map(|(fault, _)| fault);
         assert_eq!(struck(&["ENOSPC", "EIO"], "files.write"), None, "another place");
         assert_eq!(struck(&["die"], "ledger.write"), None, "another fault");
         assert_eq!(struck(&["ENOSPC", "EIO"], "ledger.write"), Some("ENOSPC"));
@@ -147,7 +148,7 @@ mod tests {
         let (file, socket) = (dir.path().join("fault"), dir.path().join("held by it"));
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         std::fs::write(&file, format!("hold stop.halted {}", socket.display())).unwrap();
-        let (fault, at) = carry_out(&file, &["die", "hold"], "stop.halted").unwrap();
+        let (fault, at) = take_order_from(&file, &["die", "hold"], "stop.halted").unwrap();
         assert_eq!((fault, at.as_str()), ("hold", socket.to_str().unwrap()));
         let held = || {
             let at = at.clone();
@@ -161,7 +162,7 @@ mod tests {
         assert!(!process.is_finished());
         drop(stream);
         process.join().unwrap();
-        // Nobody took this one's call before the end.
+        // The connection is never accepted, and ends with the listener.
         let process = held();
         drop(listener);
         process.join().unwrap();

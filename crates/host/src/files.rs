@@ -1,5 +1,5 @@
-//! Small operations on files that several modules need: private directories, durable replacement, links that
-//! keep a backing disk alive, bounded reads of a log's end.
+//! Small file operations that several modules need: private directories, durable replacement, hard links, bounded
+//! reads of a log's end.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::fault;
 
-/// What was done to which path when the system refused.
+/// An error of the system, with the action and the path it was about.
 #[derive(Debug, Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
@@ -32,13 +32,13 @@ impl FileError {
     }
 }
 
-/// Makes a directory (and its parents) that only the user may enter.
+/// Makes a directory, and its parents, that only the user may enter.
 pub fn make_private_dir(path: &Path) -> Result<(), FileError> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(path)
-        .map_err(FileError::at("make the directory", path))
+        .map_err(FileError::at("create the directory", path))
 }
 
 /// Makes the entries of a directory durable.
@@ -46,7 +46,7 @@ pub fn sync_dir(path: &Path) -> Result<(), FileError> {
     File::open(path).and_then(|dir| dir.sync_all()).map_err(FileError::at("sync the directory", path))
 }
 
-/// Replaces a file so that a reader, or a crash, sees the old content or the new one and nothing between.
+/// Replaces a file so that a reader or a crash sees either the old or the new content.
 pub fn write_durably(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -60,7 +60,7 @@ pub fn write_durably(path: &Path, content: &[u8]) -> Result<(), FileError> {
         fs::rename(&temporary, path)
     })();
     if let Err(source) = written {
-        // The error that counts is the one of the write; what is left behind is a hidden file at worst.
+        // The error of the write is the one that matters; at worst a hidden file is left.
         let _ = fs::remove_file(&temporary);
         return Err(FileError::at("write", path)(source));
     }
@@ -72,7 +72,7 @@ pub fn link(original: &Path, link: &Path) -> Result<(), FileError> {
     fs::hard_link(original, link).map_err(FileError::at("link", link))
 }
 
-/// Removes a directory and what is in it. One that is not there is as good as removed.
+/// Removes a directory with its content. A missing one counts as removed.
 pub fn remove_dir(path: &Path) -> Result<(), FileError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::at("remove", path)(error)),
@@ -80,21 +80,21 @@ pub fn remove_dir(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// What is appended to the name of a directory that is on its way out.
+/// The suffix of a directory's name while it is being removed.
 pub const DELETED: &str = ".deleted";
 
-/// The name that a directory has from the moment its removal was decided.
+/// The name of a directory after its removal was decided.
 pub fn deleted_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(DELETED);
     PathBuf::from(name)
 }
 
-/// Removes a directory so that a crash leaves it whole, or under a name which says that it was meant to go. A rename
-/// needs no room, so this works on a full disk too. A directory that is not there is as good as removed.
+/// Removes a directory so that a crash leaves it whole, or under a name that marks it as deleted. A rename needs no
+/// space, so this works on a full disk too. A missing directory counts as removed.
 pub fn discard_dir(path: &Path) -> Result<(), FileError> {
     let doomed = deleted_name(path);
-    // An earlier attempt may have come this far and no further.
+    // A leftover of an interrupted removal.
     remove_dir(&doomed)?;
     match fs::rename(path, &doomed) {
         Ok(()) => {}
@@ -107,7 +107,7 @@ pub fn discard_dir(path: &Path) -> Result<(), FileError> {
     remove_dir(&doomed)
 }
 
-/// Removes a file. One that is not there is as good as removed.
+/// Removes a file. A missing one counts as removed.
 pub fn remove_file(path: &Path) -> Result<(), FileError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::at("remove", path)(error)),
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_durable_write_replaces_and_leaves_no_other_file() {
+    fn durable_write_replaces_without_leftovers() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.json");
         write_durably(&path, b"one").unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hard_link_outlives_the_original_name() {
+    fn hard_link_outlives_the_original_name() {
         let dir = tempfile::tempdir().unwrap();
         let (original, link) = (dir.path().join("a"), dir.path().join("b"));
         fs::write(&original, "disk").unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_bounded_and_of_a_missing_file_empty() {
+    fn tail_is_bounded_and_tolerates_missing_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         fs::write(&path, "abcdefgh").unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_what_is_not_there_succeeds() {
+    fn removing_missing_files_succeeds() {
         let dir = tempfile::tempdir().unwrap();
         remove_dir(&dir.path().join("x")).unwrap();
         remove_file(&dir.path().join("x")).unwrap();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_directory_admits_only_its_owner() {
+    fn private_directory_admits_only_its_owner() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b");
         make_private_dir(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Bytes as hexadecimal text.
+//! Formats bytes as hexadecimal text.
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;

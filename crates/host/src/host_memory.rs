@@ -1,4 +1,4 @@
-//! How much memory the host can still give, for the decision whether another machine fits.
+//! The memory that the host can still provide, for the decision whether another VM fits.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use crate::files::FileError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostMemory {
     pub total_bytes: u64,
-    /// What programs can get without swapping, as the kernel estimates it.
+    /// The memory that programs can get without swapping, as the kernel estimates it.
     pub available_bytes: u64,
 }
 
-/// Reads the kernel's own account. `None` inside if a line is missing, which no supported kernel does.
+/// Reads `/proc/meminfo`. Returns `None` inside if a line is missing, which happens on no supported kernel.
 pub fn host_memory() -> Result<Option<HostMemory>, FileError> {
     let path = Path::new("/proc/meminfo");
     let text = std::fs::read_to_string(path).map_err(FileError::at("read", path))?;
@@ -32,19 +32,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_lines_are_found_among_others() {
+    fn meminfo_lines_are_parsed() {
         let text = "MemTotal:       2048 kB\nMemFree:  1 kB\nMemAvailable:   1024 kB\n";
         assert_eq!(parse(text), Some(HostMemory { total_bytes: 2 << 20, available_bytes: 1 << 20 }));
     }
 
     #[test]
-    fn a_text_without_the_lines_gives_nothing() {
+    fn invalid_meminfo_gives_nothing() {
         assert_eq!(parse("MemTotal: many kB\nMemAvailable: 1 kB"), None);
         assert_eq!(parse(""), None);
     }
 
     #[test]
-    fn this_host_has_some() {
+    fn host_memory_is_readable_on_this_host() {
         let memory = host_memory().unwrap().unwrap();
         assert!(memory.available_bytes > 0 && memory.available_bytes <= memory.total_bytes);
     }

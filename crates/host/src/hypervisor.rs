@@ -1,4 +1,4 @@
-//! The facade: everything that can be done with machines on this host.
+//! The facade for all operations on VMs of this host.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use crate::accelerator::{self, Chosen, HostCpu, ProbeKey, Verdict};
 use crate::agent::{AgentClient, AgentError};
 use crate::boot::BootError;
+use crate::boot::bring_up::as_of_now;
 use crate::boot::ladder::Ladder;
 use crate::boot::launch::{Host, Start, agent_socket, console_socket, qmp_socket, stderr_pipe};
-use crate::boot::rise::as_of_now;
 use crate::cgroup::Cgroups;
 use crate::disk::{DiskError, KeyframeDue, Qcow2Storage, Storage, VolumeSizes};
 use crate::fault;
@@ -40,39 +40,39 @@ use crate::templates::Templates;
 use crate::templates::key::{HostInputs, Inputs};
 use crate::templates::store::{Store, Template};
 
-/// A kernel under KVM that works is up in a second or two; one that does not is not up in an hour.
+/// If KVM works, a kernel is up in a second or two; if not, it is not up in an hour.
 const PROBE_DEADLINE: Duration = Duration::from_secs(20);
 
-/// The smallest machine that boots.
+/// The smallest VM that boots.
 const PROBE_SHAPE: Shape = Shape { vcpus: 1, memory_mb: 256 };
 
-/// What the agent of a machine that is running already may take to answer.
+/// The time that the agent of an already running VM may take to answer.
 const ATTACH_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A process has no command line for a moment when it begins, and again before it is gone: one with much memory takes
-/// longest.
+/// A process has no command line for a moment when it starts, and again before it is gone, longest if it has much
+/// memory.
 const NO_COMMAND_LINE: Duration = Duration::from_secs(5);
 
-/// What is needed to run machines on a host.
+/// The settings for running VMs on a host.
 #[derive(Clone, Debug)]
 pub struct HypervisorSettings {
     pub qemu_binary: PathBuf,
     pub accelerator: config::Accelerator,
     pub kernel: PathBuf,
     pub initrd: PathBuf,
-    /// Added to the kernel's command line.
+    /// Appended to the kernel's command line.
     pub kernel_append: String,
     pub boot_timeout: Duration,
     pub templates_dir: PathBuf,
-    /// Off: every machine boots cold.
+    /// If false, every VM boots cold.
     pub templates: bool,
-    /// The directory that holds every machine's run directory.
+    /// The directory that holds every VM's run directory.
     pub run_dir: PathBuf,
     pub probe_file: PathBuf,
-    /// Where every machine gets a group of its own; `None`: machines have none.
+    /// The parent of every VM's cgroup; `None`: VMs have none.
     pub cgroups: Option<Cgroups>,
     pub jail: config::Jail,
-    /// Whether guests may run machines themselves.
+    /// Whether guests may run VMs themselves.
     pub nested: bool,
 }
 
@@ -82,37 +82,37 @@ pub enum HypervisorError {
     Qemu(#[from] QemuError),
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("vm.accelerator is set to kvm, but KVM does not work here: {reason}")]
+    #[error("vm.accelerator is set to kvm, but KVM does not work on this host: {reason}")]
     NoKvm { reason: String },
-    #[error("vm.jail is set to required, but {reason}. Either {}, or set the key to auto", reason.fix())]
+    #[error("vm.jail is set to required, but {reason}; {}, or set vm.jail to auto", reason.fix())]
     NoJail { reason: JailError },
-    /// Never less of a jail than the host has: whoever asks next has it tried once more.
+    /// The host must never get a weaker jail than it supports: the next attempt probes again.
     #[error("vm.jail: {reason}; {}", reason.fix())]
     UndecidedJail { reason: JailError },
 }
 
 #[derive(Debug, Error)]
 pub enum AttachError {
-    /// The process is gone, or the pid is another process's.
-    #[error("the machine is not running any more")]
+    /// The process is gone, or the pid belongs to another process.
+    #[error("the VM is no longer running")]
     Gone,
-    /// It is the process that was started, and says of itself that it is another. Only a QEMU that somebody broke into
-    /// from its guest does that.
-    #[error("process {pid} is the one that was started, but has changed its command line")]
+    /// It is the process that was started, but its command line is another one. Only a QEMU that its guest has taken
+    /// over does that.
+    #[error("process {pid} is the QEMU that agentiso started, but its command line has changed")]
     Altered { pid: i32 },
     #[error(transparent)]
     CommandLine(#[from] FileError),
-    #[error("its sockets are in {}, which is not below vm.run_dir any more", run_dir.display())]
+    #[error("its sockets are in {}, which is no longer below vm.run_dir", run_dir.display())]
     Elsewhere { run_dir: PathBuf },
     #[error(transparent)]
     Process(#[from] ProcessError),
     #[error(transparent)]
     Qmp(#[from] QmpError),
-    #[error("the machine runs, but its agent does not answer: {0}")]
+    #[error("the VM runs, but its agent does not answer: {0}")]
     Agent(#[from] AgentError),
 }
 
-/// What this host offers, for people.
+/// The capabilities of this host, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFacts {
     pub accelerator: Chosen,
@@ -122,11 +122,11 @@ pub struct HostFacts {
     pub transport: &'static str,
     pub storage: &'static str,
     pub jail: Jail,
-    /// Why it is none, if it is.
+    /// The reason why there is no jail, if there is none.
     pub jail_reason: String,
 }
 
-/// Machines on this host. Clones share everything.
+/// The VMs of this host. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Hypervisor {
     inner: Arc<Inner>,
@@ -143,7 +143,7 @@ struct Inner {
 }
 
 impl Hypervisor {
-    /// Finds QEMU and settles which accelerator it uses; that may take a probe boot.
+    /// Finds QEMU and decides on the accelerator, which may take a probe boot.
     pub async fn open(mut settings: HypervisorSettings) -> Result<Self, HypervisorError> {
         let qemu = Qemu::find(&settings.qemu_binary).await?;
         let cpu = HostCpu::read()?;
@@ -196,7 +196,7 @@ impl Hypervisor {
         }
     }
 
-    /// Where programs that work for machines get groups of their own.
+    /// The parent of the cgroups of programs that work for VMs.
     pub(crate) fn cgroups(&self) -> Option<&Cgroups> {
         self.inner.host.cgroups.as_ref()
     }
@@ -205,20 +205,18 @@ impl Hypervisor {
         &self.inner.templates
     }
 
-    /// Makes a disk and brings a machine up on it, the fastest way there is. On an error, or when the future is
-    /// dropped, nothing of it is left.
+    /// Makes a disk and starts a VM on it in the fastest available way. On an error, or when the future is dropped,
+    /// everything is removed.
     pub async fn create(&self, spec: &MachineSpec, progress: &Progress) -> Result<Booted, BootError> {
-        let booted = self.ladder(spec, progress).create().await?;
-        self.watch_room(spec, &booted.machine).await;
-        Ok(booted)
+        self.ladder(spec, progress).create().await
     }
 
-    /// Brings a machine up on the disk it has.
+    /// Starts a VM on its existing disk.
     pub async fn start(&self, spec: &MachineSpec, progress: &Progress) -> Result<Booted, BootError> {
         self.come_up(spec, Ok(None), progress).await
     }
 
-    /// Brings a machine up as it was in a snapshot. Nothing of it runs.
+    /// Starts a VM in the state of a snapshot. The workspace must not have a running VM.
     pub async fn restore(
         &self,
         spec: &MachineSpec,
@@ -231,8 +229,8 @@ impl Hypervisor {
         self.come_up(spec, memory, progress).await
     }
 
-    /// Gives a machine that is being made the disk, and the memory if there is one, of another's snapshot. Nothing of
-    /// the source is needed afterwards.
+    /// Gives a new workspace the disk, and the memory if there is one, of another workspace's snapshot. Nothing of the
+    /// source is needed afterwards.
     pub async fn branch(
         &self,
         source: &MachineSpec,
@@ -243,7 +241,7 @@ impl Hypervisor {
         Ok(memory::link(&source.data_dir, snapshot, &fork.data_dir)?)
     }
 
-    /// Brings up what [`Hypervisor::branch`] made.
+    /// Starts the VM of a workspace that [`Hypervisor::branch`] made.
     pub async fn create_branch(&self, fork: &MachineSpec, progress: &Progress) -> Result<Booted, BootError> {
         let memory = memory::of_fork(&fork.data_dir, &self.memory_inputs(fork));
         let booted = self.come_up(fork, memory, progress).await?;
@@ -258,28 +256,13 @@ impl Hypervisor {
         progress: &Progress,
     ) -> Result<Booted, BootError> {
         let ladder = self.ladder(spec, progress);
-        let booted = match memory.transpose() {
-            None => ladder.start().await?,
-            Some(memory) => ladder.resume(memory).await?,
-        };
-        self.watch_room(spec, &booted.machine).await;
-        Ok(booted)
-    }
-
-    /// Sees to it that the guest stops before its disk and its snapshots outgrow what the workspace may have.
-    async fn watch_room(&self, spec: &MachineSpec, machine: &Machine) {
-        let watched = async {
-            let head = machine.qmp().disk_head(&spec.data_dir).await?;
-            let longest = room::longest_head(spec, &head.file)?;
-            machine.qmp().watch_growth(&head.node, longest).await?;
-            Ok::<_, SnapshotError>(())
-        };
-        if let Err(error) = watched.await {
-            tracing::warn!(workspace = %spec.id, %error, "the growth of a disk is not watched");
+        match memory.transpose() {
+            None => ladder.start().await,
+            Some(memory) => ladder.resume(memory).await,
         }
     }
 
-    /// Lets a guest that stands still go on, or says what room is missing for that.
+    /// Lets a stopped guest go on, or returns which space is missing for that.
     pub async fn go_on(
         &self,
         spec: &MachineSpec,
@@ -287,7 +270,7 @@ impl Hypervisor {
     ) -> Result<Option<String>, SnapshotError> {
         let missing = room::missing(spec)?;
         if missing.is_none() {
-            self.watch_room(spec, machine).await;
+            room::watch(spec, machine.qmp()).await;
             machine.wake().await?;
         }
         Ok(missing)
@@ -301,7 +284,7 @@ impl Hypervisor {
         memory::inputs(&self.inner.inputs, spec.shape())
     }
 
-    /// Takes a snapshot of a running machine. Returns how long its guest stood still.
+    /// Takes a snapshot of a running VM. Returns how long its guest was stopped.
     pub async fn snapshot(
         &self,
         spec: &MachineSpec,
@@ -319,12 +302,12 @@ impl Hypervisor {
             progress,
         };
         let pause = taking.run(snapshot, include_memory).await;
-        // It may write to another file now, however that ended.
-        self.watch_room(spec, machine).await;
+        // The guest may write to another file after a success or a failure.
+        room::watch(spec, machine.qmp()).await;
         pause
     }
 
-    /// Removes a snapshot and gives back what only it held. With a machine, while that runs.
+    /// Removes a snapshot and frees the space that only it used. `machine` is given if the VM runs.
     pub async fn delete_snapshot(
         &self,
         spec: &MachineSpec,
@@ -337,7 +320,7 @@ impl Hypervisor {
         Ok(())
     }
 
-    /// Compares a machine's disk with a snapshot of it. With a machine, while that runs.
+    /// Compares a workspace's disk with a snapshot of it. `machine` is given if the VM runs.
     pub async fn diff(
         &self,
         spec: &MachineSpec,
@@ -349,7 +332,7 @@ impl Hypervisor {
         let Some(machine) = machine else {
             return compare::compare(dir, snapshot, None, cancelled).await;
         };
-        // What a running machine writes to cannot be read from outside: it is frozen in a snapshot for the time.
+        // The head of a running VM cannot be read from outside, so it is frozen in a temporary snapshot.
         let now = SnapshotId::random();
         self.snapshot(spec, machine, now, false, &Progress::silent()).await?;
         let compared = compare::compare(dir, snapshot, Some(now), cancelled).await;
@@ -357,7 +340,7 @@ impl Hypervisor {
         compared
     }
 
-    /// Finishes or undoes what a crash cut short; snapshots that are not among the known ones go.
+    /// Finishes or undoes operations that a crash interrupted, and removes snapshots that are not among the known ones.
     pub async fn settle(
         &self,
         spec: &MachineSpec,
@@ -373,7 +356,7 @@ impl Hypervisor {
         Ok(())
     }
 
-    /// Merges and shortens what can be, for a machine that has nothing better to do. Returns soon when interrupted.
+    /// Merges and shortens the chain of an idle workspace as far as possible. Returns soon when interrupted.
     pub async fn tidy(
         &self,
         spec: &MachineSpec,
@@ -382,24 +365,24 @@ impl Hypervisor {
     ) -> Result<(), SnapshotError> {
         compact::online(&spec.data_dir, machine.qmp(), interrupted).await?;
         compact::shorten(&spec.data_dir, Some(machine.qmp()), KeyframeDue::AT_REST, interrupted).await?;
-        self.watch_room(spec, machine).await;
+        room::watch(spec, machine.qmp()).await;
         Ok(())
     }
 
-    /// Shortens a chain that has grown long and can be shortened quickly, without waiting for a quiet time: whoever takes
-    /// snapshots in a row may never leave one.
+    /// Shortens a long chain if that is quick, without waiting for an idle time: a client that takes snapshots in a row
+    /// may never leave one.
     pub async fn shorten(&self, spec: &MachineSpec, machine: &Machine) -> Result<(), SnapshotError> {
         let never = CancellationToken::new();
         compact::shorten(&spec.data_dir, Some(machine.qmp()), KeyframeDue::IN_A_ROW, &never).await
     }
 
-    /// Space that is not given back now is given back by the next delete or start.
+    /// Space that is not freed here is freed by the next delete or start.
     async fn compact(&self, spec: &MachineSpec, machine: Option<&Machine>) {
         let never = CancellationToken::new();
         let compacted = match machine {
             Some(machine) => {
                 let compacted = compact::online(&spec.data_dir, machine.qmp(), &never).await;
-                self.watch_room(spec, machine).await;
+                room::watch(spec, machine.qmp()).await;
                 compacted
             }
             None => match compact::offline(&spec.data_dir).await {
@@ -408,7 +391,7 @@ impl Hypervisor {
             },
         };
         if let Err(error) = compacted {
-            tracing::warn!(workspace = %spec.id, %error, "layers of deleted snapshots were not merged");
+            tracing::warn!(workspace = %spec.id, %error, "could not merge the layers of deleted snapshots");
         }
     }
 
@@ -416,17 +399,17 @@ impl Hypervisor {
         Ladder { host: &self.inner.host, templates: &self.inner.templates, spec, progress }
     }
 
-    /// Gives a machine that stood ready the identity of the workspace it is from now on.
+    /// Gives a VM of the warm pool the identity of its workspace.
     pub async fn identify(&self, spec: &MachineSpec, machine: &Machine) -> Result<(), BootError> {
         let identity = as_of_now(&spec.identity).map_err(BootError::Entropy)?;
         let identified = async { machine.agent().await?.identify(identity).await };
         identified.await.map(drop).map_err(|error| BootError::Agent { error, console_tail: String::new() })
     }
 
-    /// Takes hold of a machine that an earlier daemon started. Its guest is not touched.
+    /// Attaches to a VM that an earlier daemon started. Its guest is not touched.
     pub async fn attach(&self, spec: &MachineSpec, record: &MachineRecord) -> Result<Machine, AttachError> {
         let process = Process::find(record)?.ok_or(AttachError::Gone)?;
-        // The start time says that it is the recorded process; the command line says that this is what we think.
+        // The start time identifies the recorded process; the command line confirms that it is this workspace's QEMU.
         let command_line = || strays::command_line_of(record.pid, spec.id, &spec.run_dir);
         let mut says = command_line()?;
         if says == Says::Other {
@@ -441,7 +424,7 @@ impl Hypervisor {
             Says::Other => return Err(AttachError::Altered { pid: record.pid }),
         }
         if self.inner.host.jail.holds() && jail::of_process(record.pid) == Some(Jail::None) {
-            tracing::warn!(workspace = %spec.id, "it was started without a jail and has none until it is started again");
+            tracing::warn!(workspace = %spec.id, "the VM runs without a jail until it is restarted");
         }
         let qmp = QmpClient::connect(&qmp_socket(&spec.run_dir)).await?;
         let events = qmp.events();
@@ -453,26 +436,26 @@ impl Hypervisor {
             match source {
                 Ok(source) => sources.push(source),
                 Err(error) => {
-                    // One that an older agentiso started writes its logs itself.
-                    tracing::debug!(workspace = %spec.id, %error, "what it prints cannot be listened to");
+                    // A VM that an older agentiso started writes its logs itself.
+                    tracing::debug!(workspace = %spec.id, %error, "cannot read the output of the VM");
                     unrecorded.push(log);
                 }
             }
         }
-        // A machine is worth more than its logs.
+        // A VM without logs is better than none.
         let recorder = Recorder::start(sources).unwrap_or_else(|error| {
-            tracing::warn!(workspace = %spec.id, %error, "what it prints is not written down");
-            Recorder::deaf()
+            tracing::warn!(workspace = %spec.id, %error, "the output of the VM is not logged");
+            Recorder::without_sources()
         });
-        // Whoever paused it for a moment is gone.
+        // The process that paused it for a moment is gone.
         qmp.wake().await?;
         let agent_socket = agent_socket(&spec.run_dir);
         let connecting = AgentClient::connect(&agent_socket, Instant::now() + ATTACH_DEADLINE);
         let agent = tokio::select! {
-            // The end first: the agent of a dead machine would only be waited for.
+            // The end is checked first: the agent of a dead VM would be waited for in vain.
             biased;
             _ = process.wait() => return Err(AttachError::Gone),
-            // Its disk has no room: it answers when there is some.
+            // Its disk is full: it answers when there is space.
             () = stalls(qmp.events()) => None,
             agent = connecting => Some(agent?),
         };
@@ -496,23 +479,23 @@ impl Hypervisor {
         Ok(machine)
     }
 
-    /// Machines of ours that are not among the known ones. Those started by this process are not strays.
+    /// VMs of ours that are not among the known ones. Those started by this process are not strays.
     pub fn find_strays(&self, known: &HashSet<MachineRecord>) -> Result<Vec<Stray>, FileError> {
         strays::find_strays(&self.inner.run_dir, known)
     }
 
-    /// What a copy of a machine's memory takes on the host's disk at most while it is made.
+    /// The most disk space of the host that a copy of a VM's memory takes while it is made.
     pub fn bytes_while_copying(&self, machine_bytes: u64) -> u64 {
         crate::snapshot::bytes_while_copying(self.inner.host.qemu.version, machine_bytes)
     }
 
-    /// What a workspace's disk and its snapshots take and offer.
+    /// The used and the available space of a workspace's disk and snapshots.
     pub async fn volume_sizes(&self, spec: &MachineSpec) -> Result<VolumeSizes, DiskError> {
         Qcow2Storage.sizes(&spec.data_dir).await
     }
 }
 
-/// Resolves when the guest is stopped because a write of it found no room.
+/// Resolves when the guest is stopped because one of its writes found no space.
 async fn stalls(mut events: broadcast::Receiver<Event>) {
     loop {
         match events.recv().await {
@@ -537,7 +520,7 @@ fn host(settings: &HypervisorSettings, qemu: &Qemu, cpu: &HostCpu, jail: Jail, a
     }
 }
 
-/// Decides on the accelerator: what was asked for, what was found out before, or what a probe boot shows.
+/// Decides on the accelerator: the configured one, the remembered one, or the result of a probe boot.
 async fn settle(
     settings: &HypervisorSettings,
     qemu: &Qemu,
@@ -616,7 +599,7 @@ async fn probe(
         }
         Err(_elapsed) => Verdict {
             accelerator: Chosen::Tcg,
-            reason: format!("a probe boot under KVM was not up after {} s", PROBE_DEADLINE.as_secs()),
+            reason: format!("a probe boot under KVM did not finish within {} s", PROBE_DEADLINE.as_secs()),
         },
     })
 }

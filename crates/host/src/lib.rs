@@ -1,16 +1,16 @@
-//! Effects on the host: QEMU and its control protocol, disks, the guest agent's connection, memory templates
-//! and the ladder of ways to bring a machine up.
+//! Effects on the host: QEMU and its control protocol, disks, the guest agent's connection, memory templates and the
+//! boot ladder.
 //!
-//! [`Hypervisor`] is the way in. It makes [`Machine`]s from [`MachineSpec`]s and finds them again after a restart:
+//! [`Hypervisor`] is the entry point. It makes [`Machine`]s from [`MachineSpec`]s and finds them again after a restart:
 //!
 //! ```text
-//! Hypervisor ── boot (ladder ▸ rise ▸ launch) ──▶ Machine ── agent, exited, shutdown, kill
+//! Hypervisor ── boot (ladder ▸ bring_up ▸ launch) ──▶ Machine ── agent, exited, shutdown, kill
 //!     │              │          │
 //!  templates       disk     qemu, qmp, process
 //! ```
 //!
-//! Command lines, headers, keys and verdicts are pure functions; what touches the host is small and undoes itself
-//! when it is dropped.
+//! Command lines, headers, keys and verdicts are pure functions. Code that touches the host is small and undoes its
+//! effects when it is dropped.
 
 pub mod accelerator;
 pub mod agent;

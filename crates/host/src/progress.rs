@@ -1,13 +1,13 @@
-//! How a long operation tells its caller how far it is.
+//! Reports the progress of a long operation to its caller.
 
 use std::fmt;
 use std::sync::Arc;
 
 type Report = dyn Fn(&str, Option<f32>) + Send + Sync;
 
-/// Where progress goes: a line of text, and a fraction between 0 and 1 where one is known.
+/// The receiver of progress reports: a line of text, and a fraction between 0 and 1 if one is known.
 ///
-/// The receiver must not block: it is called in the middle of the work.
+/// The receiver must not block, because it is called in the middle of the work.
 #[derive(Clone, Default)]
 pub struct Progress(Option<Arc<Report>>);
 
@@ -16,7 +16,7 @@ impl Progress {
         Self(Some(Arc::new(report)))
     }
 
-    /// For callers that nobody watches.
+    /// A receiver that ignores every report.
     pub fn silent() -> Self {
         Self(None)
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_reaches_the_receiver_and_silence_swallows_it() {
+    fn progress_reports_reach_only_their_receiver() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let sink = seen.clone();
         let progress = Progress::new(move |text, part| sink.lock().unwrap().push((text.to_owned(), part)));

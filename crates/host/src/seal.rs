@@ -1,32 +1,32 @@
-//! A checksum in a JSON document, so that a byte which changed on disk is found also where it still makes sense.
+//! A checksum in a JSON document, which detects bytes that changed on disk even if the document is still valid.
 //!
-//! The last field of a sealed document is the SHA-256 of the text before it. Programs that do not know the field pass over
-//! it, and a document without it is taken as it is.
+//! The last field of a sealed document is the SHA-256 of the text before it. Programs that do not know the field
+//! ignore it, and a document without it is accepted unchecked.
 
 use sha2::{Digest, Sha256};
 
 use crate::hex::hex;
 
-/// What the last field begins with. A text within a document cannot hold it: line breaks in it are escaped.
+/// The beginning of the last field. A string in the document cannot contain it, because its line breaks are escaped.
 const FIELD: &str = ",\n  \"checksum\": \"";
 
-/// What comes after the digits.
+/// The text after the digits.
 const END: &str = "\"\n}";
 
-/// The field, however it was laid out by whoever wrote it.
+/// The field in any layout.
 const ANY_FIELD: [&str; 2] = ["\"checksum\": \"", "\"checksum\":\""];
 
-/// What a document's checksum says.
+/// The result of checking a document's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seal {
-    /// It has none.
+    /// The document has no checksum.
     Absent,
     Intact,
-    /// What it says is not what was written.
+    /// The content differs from what was written.
     Broken,
 }
 
-/// Adds the checksum to an object as `serde_json` lays it out for people.
+/// Adds the checksum to an object in the pretty layout of `serde_json`.
 pub fn seal(text: &str) -> String {
     match text.strip_suffix("\n}") {
         Some(body) => format!("{body}{FIELD}{}{END}", digest(body)),
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn sealed_documents_say_what_they_said() {
+    fn sealing_keeps_the_document_content() {
         let value = json!({"name": "checksum", "text": ",\n  \"checksum\": \"0\"\n}", "list": [{}, 1]});
         let sealed = seal(&pretty(&value));
         assert_eq!(check(&sealed), Seal::Intact);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_byte_passes_for_intact() {
+    fn changed_document_never_passes_as_intact() {
         let sealed = seal(&pretty(&json!({"id": "0f8fad5b", "count": 17})));
         let said = sealed.rfind(FIELD).unwrap();
         for at in 0..sealed.len() {
@@ -77,7 +77,7 @@ mod tests {
                 let mut changed = sealed.clone().into_bytes();
                 changed[at] = byte;
                 let seal = check(std::str::from_utf8(&changed).unwrap());
-                // Only the field's own name can change unseen, and that says nothing else.
+                // A change of the checksum field's own name makes it absent, but leaves the content as it was.
                 assert!(seal == Seal::Broken || (seal == Seal::Absent && at >= said), "{at} {byte}");
             }
         }

@@ -1,4 +1,4 @@
-//! What a caller wants of a machine, and what it gets.
+//! The description of a wanted VM, and the result of starting it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub struct BaseImage {
     pub virtual_size: u64,
 }
 
-/// What makes a guest a machine of its own, given after every boot and restore.
+/// The identity of a guest, given after every boot and restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub hostname: String,
@@ -39,7 +39,7 @@ pub struct Identity {
     pub network: Option<NetworkIdentity>,
 }
 
-/// A machine to be made, started or found again.
+/// A VM to be made, started or found again.
 #[derive(Clone, Debug)]
 pub struct MachineSpec {
     pub id: WorkspaceId,
@@ -49,12 +49,12 @@ pub struct MachineSpec {
     pub data_dir: PathBuf,
     /// Sockets. Belongs to this workspace alone.
     pub run_dir: PathBuf,
-    /// What its network card is connected to. A socket is not in the run directory, which goes with every attempt to
-    /// bring it up.
+    /// The connection of its network card. A socket is not in the run directory, which is removed at every attempt to
+    /// start the VM.
     pub card: Card,
     pub init_mode: InitMode,
     pub identity: Identity,
-    /// Told of every process that is started for this machine, before its guest is waited for.
+    /// Called for every process that is started for this VM, before its guest is waited for.
     pub on_spawn: OnSpawn,
 }
 
@@ -82,8 +82,8 @@ impl MachineSpec {
 
 type Hook = dyn Fn(MachineRecord) -> BoxFuture<'static, ()> + Send + Sync;
 
-/// Receives the identity of a process that was just started, so that it can be written down while the guest is
-/// still coming up. The boot returns only after the hook has.
+/// Receives the identity of a process that was just started, so that it can be recorded while the guest is still coming
+/// up. The boot returns only after the hook has returned.
 #[derive(Clone, Default)]
 pub struct OnSpawn(Option<Arc<Hook>>);
 
@@ -105,17 +105,17 @@ impl fmt::Debug for OnSpawn {
     }
 }
 
-/// How a machine came up, from the fastest way to the slowest.
+/// The rungs of the boot ladder, from the fastest to the slowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rung {
-    /// It stood ready.
+    /// From the warm pool.
     Pool,
     /// Memory of a snapshot, processes included.
     Memory,
     /// Memory taken with the image's disk mounted and the agent idle.
     ImageTemplate,
-    /// Memory taken before any disk was looked at.
+    /// Memory taken before any disk was attached.
     BareTemplate,
     ColdBoot,
 }
@@ -138,13 +138,13 @@ impl fmt::Display for Rung {
     }
 }
 
-/// A machine that is up and has its identity.
+/// A VM that is up and has its identity.
 #[derive(Debug)]
 pub struct Booted {
     pub machine: Machine,
     pub rung: Rung,
     pub boot_time: Duration,
-    /// What was wanted and could not be had, although the machine is up.
+    /// A requested feature that could not be provided, although the VM is up.
     pub warning: Option<String>,
 }
 

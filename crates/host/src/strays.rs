@@ -1,8 +1,8 @@
-//! Processes of ours that nobody knows any more: what a daemon that was killed in the middle of its work left.
+//! Finds and removes strays: processes and run directories that a killed daemon left behind.
 //!
-//! A process is ours if this user runs it, or the user that root gave it, its `-name` is one of ours and its `-pidfile` lies in our run
-//! directory, by whatever path that is reached. Anything else, including machines of another daemon with another run
-//! directory, is left alone.
+//! A process is ours if this user runs it, or the user that root assigned to it, its `-name` is one of ours, and its
+//! `-pidfile` is in our run directory, by whatever path. All others are left alone, including VMs of another daemon
+//! with another run directory.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -23,13 +23,13 @@ use crate::qemu::argv::NAME_PREFIX;
 
 const ROOT: u32 = 0;
 
-/// A killed process is gone as soon as the kernel has taken its memory back.
+/// A killed process is gone as soon as the kernel has freed its memory.
 const KILL_DEADLINE: Duration = Duration::from_secs(20);
 
-/// What the run directory of a template's build begins with.
+/// The prefix of the run directory of a template build.
 const TEMPLATE_BUILD: &str = "t-";
 
-/// All that a machine has in its run directory, and the one of its network card in the other.
+/// The files in a VM's run directory, and the socket in the directory of its network card.
 const OWN_FILES: [&str; 9] = [
     "qmp.sock",
     "agent.sock",
@@ -52,7 +52,7 @@ pub enum StrayError {
     Survived { pid: i32 },
 }
 
-/// A QEMU that carries our marks.
+/// A QEMU process that looks like one of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
     pub record: MachineRecord,
@@ -61,14 +61,14 @@ pub struct Stray {
 }
 
 impl Stray {
-    /// Whether it was started to make a template, and so holds nothing of anybody's.
+    /// Whether it was started to make a template, so that it holds no data of a workspace.
     pub fn is_template_build(&self) -> bool {
         let name = self.run_dir.file_name().and_then(OsStr::to_str);
         name.is_some_and(|name| name.starts_with(TEMPLATE_BUILD))
     }
 }
 
-/// The machines below `run_root` that are not among the known ones, nor started by this very process.
+/// The VMs below `run_root` that are neither among the known ones nor children of this process.
 pub fn find_strays(run_root: &Path, known: &HashSet<MachineRecord>) -> Result<Vec<Stray>, FileError> {
     let mut found = machines(run_root)?;
     found.retain(|stray| !known.contains(&stray.record));
@@ -85,11 +85,11 @@ fn machines(run_root: &Path) -> Result<Vec<Stray>, FileError> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
         };
-        // Processes end while we look; what cannot be read any more is no stray.
+        // A process that ends meanwhile is no stray.
         let Ok(meta) = entry.metadata() else { continue };
         let Ok(cmdline) = fs::read(entry.path().join("cmdline")) else { continue };
         let Some((id, run_dir)) = recognise(&cmdline, run_root) else { continue };
-        // A machine of root's has a user of its own, which follows from its id.
+        // A VM that root started runs as its own user, which is derived from its id.
         let is_ours = meta.uid() == us || (us == ROOT && meta.uid() == uid_of(id));
         if !is_ours || parent_of(&entry.path()) == Some(our_pid) {
             continue;
@@ -104,18 +104,18 @@ fn machines(run_root: &Path) -> Result<Vec<Stray>, FileError> {
     Ok(found)
 }
 
-/// What the command line of a recorded process says.
+/// The result of reading the command line of a recorded process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
-    /// It is the machine, with its sockets in this run directory.
+    /// It is the VM, with its sockets in this run directory.
     Machine,
-    /// It is the machine, with its sockets in another one.
+    /// It is the VM, with its sockets in another run directory.
     Elsewhere(PathBuf),
-    /// It is something else than was started.
+    /// It is another process.
     Other,
 }
 
-/// Compares the command line of a process with what its machine was started with.
+/// Compares the command line of a process with that of its VM.
 pub(crate) fn command_line_of(pid: i32, id: WorkspaceId, run_dir: &Path) -> Result<Says, FileError> {
     let path = PathBuf::from(format!("/proc/{pid}/cmdline"));
     let cmdline = fs::read(&path).map_err(FileError::at("read", &path))?;
@@ -131,27 +131,27 @@ pub(crate) fn command_line_of(pid: i32, id: WorkspaceId, run_dir: &Path) -> Resu
     })
 }
 
-/// Reads our marks from a command line: the id and the run directory, if they are there and below `run_root`.
+/// The id and run directory in a command line, if both are ours and the directory is below `run_root`.
 fn recognise(cmdline: &[u8], run_root: &Path) -> Option<(WorkspaceId, PathBuf)> {
     let (id, run_dir) = marks(cmdline)?;
     let (root, name) = (run_dir.parent()?, run_dir.file_name()?);
     is_same_directory(root, run_root).then(|| (id, run_root.join(name)))
 }
 
-/// The id, and the run directory that is named after it.
+/// The id in a command line, and the run directory that is named after it.
 fn marks(cmdline: &[u8]) -> Option<(WorkspaceId, PathBuf)> {
     let args: Vec<&[u8]> = cmdline.split(|b| *b == 0).collect();
     let value = |flag: &[u8]| args.windows(2).find(|pair| pair[0] == flag).map(|pair| pair[1]);
     let name = std::str::from_utf8(value(b"-name")?).ok()?;
     let id: WorkspaceId = name.strip_prefix(NAME_PREFIX)?.parse().ok()?;
     let run_dir = Path::new(OsStr::from_bytes(value(b"-pidfile")?)).parent()?;
-    // A command line can be changed from within: it cannot make another's directory its own.
+    // A process can change its own command line, but it cannot claim another VM's directory this way.
     let name = run_dir.file_name()?.to_str()?;
     let is_own = name.strip_prefix(TEMPLATE_BUILD).unwrap_or(name) == id.short();
     is_own.then(|| (id, run_dir.to_owned()))
 }
 
-/// Whether two paths lead to one directory: through a link, or a mount, there may be several.
+/// Whether two paths lead to the same directory, for example through a link or a mount.
 fn is_same_directory(one: &Path, other: &Path) -> bool {
     let node = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     one == other || node(one).is_some_and(|found| node(other) == Some(found))
@@ -162,7 +162,7 @@ fn parent_of(proc_dir: &Path) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// Ends a stray and removes its sockets. One that has ended meanwhile, or whose pid is another's, is not touched.
+/// Ends a stray and removes its sockets. Does nothing to a process that has the same pid but is another one.
 pub async fn remove_stray(stray: &Stray) -> Result<(), StrayError> {
     if let Some(process) = Process::find(&stray.record)? {
         process.kill();
@@ -173,7 +173,7 @@ pub async fn remove_stray(stray: &Stray) -> Result<(), StrayError> {
     Ok(())
 }
 
-/// Removes a machine's files from its run directory, and the directory if there is nothing else in it. Whether it is gone.
+/// Removes a VM's files from its run directory, and the directory if it is empty then. Returns whether it is gone.
 pub fn remove_run_dir(run_dir: &Path) -> Result<bool, FileError> {
     for name in OWN_FILES {
         let path = run_dir.join(name);
@@ -192,8 +192,8 @@ pub fn remove_run_dir(run_dir: &Path) -> Result<bool, FileError> {
     }
 }
 
-/// Directories in `root` that are named like a workspace's (by `name_of`) and belong to none of the known ones.
-/// Files, and directories with other names, are not ours to remove.
+/// The directories in `root` whose names are ours, except those of known workspaces. Files, and directories with other
+/// names, are not ours to remove.
 fn stray_dirs(root: &Path, known: &HashSet<String>, is_ours: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = fs::read_dir(root).into_iter().flatten().flatten();
     entries
@@ -203,7 +203,7 @@ fn stray_dirs(root: &Path, known: &HashSet<String>, is_ours: impl Fn(&str) -> bo
         .collect()
 }
 
-/// Socket directories of machines that are not among the known ones: a workspace's, or those of a template's build.
+/// The run directories that belong to no known workspace, including those of template builds.
 pub fn stray_run_dirs(run_root: &Path, known: &HashSet<WorkspaceId>) -> Vec<PathBuf> {
     let names = known.iter().map(WorkspaceId::short).collect();
     let is_short = |name: &str| {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn our_machines_are_recognised_by_name_and_run_directory() {
+    fn own_vms_are_recognised_by_command_line() {
         let ours =
             cmdline(&["qemu", "-name", &format!("agentiso-{ID}"), "-pidfile", "/run/a/0f8fad5b/qemu.pid"]);
         let (id, dir) = recognise(&ours, Path::new("/run/a")).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_ours_is_left_alone() {
+    fn similar_foreign_processes_are_not_recognised() {
         let name = format!("agentiso-{ID}");
         let cases: [&[&str]; 6] = [
             &["vim", "agentiso-x", "/run/a/0f8fad5b/qemu.pid"],
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_are_recognised_by_every_path() {
+    fn vms_are_recognised_through_symbolic_links() {
         let dir = tempfile::tempdir().unwrap();
         let (run, link) = (dir.path().join("run"), dir.path().join("link"));
         fs::create_dir(&run).unwrap();
@@ -272,12 +272,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changed_command_lines_are_told_from_moved_directories() {
+    async fn command_line_identifies_vm_and_run_directory() {
         let id = WorkspaceId::random();
         let run_dir = Path::new("/run/a").join(id.short());
         let started = |name: String, pid_file: PathBuf| {
             let mut command = tokio::process::Command::new("sh");
-            command.args(["-c", "while :; do sleep 1; done", "x", "-name", &name, "-pidfile"]);
+            command.args(["-c", "kill -STOP $$", "x", "-name", &name, "-pidfile"]);
             command.arg(pid_file).kill_on_drop(true).spawn().unwrap()
         };
         let (name, here) = (format!("agentiso-{id}"), run_dir.join("qemu.pid"));
@@ -291,10 +291,14 @@ mod tests {
         for (name, pid_file, says) in cases {
             let process = started(name, pid_file);
             let pid = process.id().unwrap() as i32;
-            // It has none for a moment after it was started.
-            while fs::read(format!("/proc/{pid}/cmdline")).unwrap().is_empty() {
-                tokio::task::yield_now().await;
-            }
+            // For a moment after the start the command line is that of this program, then it is empty: the kernel lets
+            // the parent of a vfork go on before the child has its own memory.
+            let own = async {
+                while !fs::read(format!("/proc/{pid}/cmdline")).unwrap().starts_with(b"sh\0") {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(30), own).await.unwrap();
             assert_eq!(command_line_of(pid, id, &run_dir).unwrap(), says);
         }
     }
@@ -327,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stray_whose_pid_belongs_to_another_process_by_now_is_not_killed() {
+    async fn process_with_reused_pid_is_not_killed() {
         let dir = tempfile::tempdir().unwrap();
         let mut bystander =
             tokio::process::Command::new("sleep").arg("1000").kill_on_drop(true).spawn().unwrap();

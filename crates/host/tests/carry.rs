@@ -1,4 +1,4 @@
-//! Machines carried in a file: exported, looked at, imported elsewhere, and going on there.
+//! Tests of exports and imports, with and without the memory of a VM.
 #![expect(clippy::print_stderr, reason = "figures belong in the test's output")]
 
 mod common;
@@ -27,7 +27,7 @@ async fn qemu_img(args: &[&str]) -> String {
     Invocation::new("qemu-img", MINUTE).args(args).run().await.unwrap().stdout
 }
 
-/// `qemu-img`, or a return from the test after its skip was recorded.
+/// Returns from the test after recording a skip if `qemu-img` is not installed.
 macro_rules! qemu_img_or_skip {
     () => {
         if Invocation::new("qemu-img", MINUTE).arg("--version").run().await.is_err() {
@@ -58,12 +58,12 @@ fn facts() -> Facts {
     }
 }
 
-/// A directory in which disks are made, exported and imported.
-/// The jail that this user has here.
+/// The jail that this user can have.
 fn jail() -> Jail {
     if rustix::process::geteuid().is_root() { Jail::Users } else { Jail::UserNamespace }
 }
 
+/// A directory in which disks are made, exported and imported.
 struct Bench(tempfile::TempDir);
 
 impl Bench {
@@ -79,7 +79,7 @@ impl Bench {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// A disk of 1 GiB, in two layers, with this at its beginning.
+    /// A disk of 1 GiB in two layers, with this content at its beginning.
     async fn disk(&self, content: &[u8]) -> PathBuf {
         fs::write(self.path("raw"), content).unwrap();
         qemu_img(&["convert", "-f", "raw", "-O", "qcow2", &self.text("raw"), &self.text("base.qcow2")]).await;
@@ -111,7 +111,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn a_disk_is_the_same_on_the_other_side_and_stands_alone() {
+async fn imported_disk_is_equal_and_standalone() {
     qemu_img_or_skip!();
     let bench = Bench::new();
     let disk = bench.disk(&[7; 3 << 20]).await;
@@ -140,7 +140,7 @@ async fn a_disk_is_the_same_on_the_other_side_and_stands_alone() {
             content[..3 << 20].iter().all(|byte| *byte == 7) && content[3 << 20..].iter().all(|b| *b == 0)
         );
     }
-    // It is a volume as any other: its snapshot can be gone back to, forked and deleted.
+    // The imported volume is like any other: its snapshot can be restored, forked and deleted.
     Qcow2Storage.restore(&volume, id).await.unwrap();
     Qcow2Storage.fork(&volume, id, &bench.path("fork")).await.unwrap();
     Qcow2Storage.forget_snapshot(&volume, id).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_disk_is_the_same_on_the_other_side_and_stands_alone() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_there_is_not_written_over_unless_it_may() {
+async fn export_replaces_existing_file_only_on_request() {
     qemu_img_or_skip!();
     let bench = Bench::new();
     let disk = bench.disk(b"x").await;
@@ -164,7 +164,7 @@ async fn a_file_that_is_there_is_not_written_over_unless_it_may() {
 }
 
 #[tokio::test]
-async fn disks_that_could_do_harm_are_refused_and_leave_nothing() {
+async fn harmful_disks_are_refused_without_leftovers() {
     qemu_img_or_skip!();
     let bench = Bench::new();
     let disk = bench.disk(&[7; 1 << 20]).await;
@@ -177,7 +177,7 @@ async fn disks_that_could_do_harm_are_refused_and_leave_nothing() {
         (&["-o", &format!("data_file={secret},data_file_raw=on"), "1G"], "features"),
         (&["-o", "extended_l2=on", "1G"], "features"),
         (&["-o", "compat=0.10", "1G"], "version 2"),
-        (&["2G"], "2147483648 bytes and should have 1073741824"),
+        (&["2G"], "2147483648 bytes instead of 1073741824"),
     ];
     for (options, words) in cases {
         let made = bench.text("made.qcow2");
@@ -189,7 +189,7 @@ async fn disks_that_could_do_harm_are_refused_and_leave_nothing() {
         assert!(error.to_string().contains(words), "{error}");
         assert!(!bench.path("volume").exists());
     }
-    // A table that leads into another: whoever wrote to one cluster would change two.
+    // Two table entries point to the same cluster, so that a write to one would change both.
     let mut damaged = harmless[0].1.clone();
     let l1 = u64::from_be_bytes(damaged[40..48].try_into().unwrap()) as usize;
     let l2 = (u64::from_be_bytes(damaged[l1..l1 + 8].try_into().unwrap()) & 0x00ff_ffff_ffff_fe00) as usize;
@@ -202,7 +202,7 @@ async fn disks_that_could_do_harm_are_refused_and_leave_nothing() {
     bench.import(SnapshotId::random()).await.unwrap();
 }
 
-/// The disk and the manifest of a file.
+/// The disk and the manifest in a file.
 fn unpacked(file: &Path) -> [(String, Vec<u8>); 2] {
     let stream = zstd::Decoder::new(fs::File::open(file).unwrap()).unwrap();
     let mut found = std::collections::BTreeMap::new();
@@ -215,7 +215,7 @@ fn unpacked(file: &Path) -> [(String, Vec<u8>); 2] {
     ["disk.qcow2", "manifest.json"].map(|name| found.remove_entry(name).unwrap())
 }
 
-/// The same file with another disk, in which everything else fits.
+/// Writes the file again with another disk and matching sizes and hashes.
 fn repack(file: &Path, [_, (_, manifest)]: &[(String, Vec<u8>); 2], disk: &[u8]) {
     use sha2::Digest;
     let mut manifest: serde_json::Value = serde_json::from_slice(manifest).unwrap();
@@ -238,12 +238,12 @@ fn repack(file: &Path, [_, (_, manifest)]: &[(String, Vec<u8>); 2], disk: &[u8])
 }
 
 #[tokio::test]
-async fn whoever_gives_up_finds_nothing_left() {
+async fn cancelled_export_and_import_leave_nothing() {
     qemu_img_or_skip!();
     let bench = Bench::new();
     let disk = bench.disk(&[7; 1 << 20]).await;
     let before = bench.names();
-    // Dropped before it could have got anywhere.
+    // This export is dropped before it made progress.
     let _ = tokio::time::timeout(Duration::from_millis(1), bench.export(&disk, false)).await;
     settled(&bench, &before).await;
     bench.export(&disk, false).await.unwrap();
@@ -267,7 +267,7 @@ async fn whoever_gives_up_finds_nothing_left() {
     }
 }
 
-/// Waits until only these are there.
+/// Waits until the directory holds only these names.
 async fn settled(bench: &Bench, names: &[String]) {
     let deadline = Instant::now() + MINUTE;
     while bench.names() != names {
@@ -296,7 +296,7 @@ async fn export_snapshot(host: &TestHost, spec: &MachineSpec, snapshot: Snapshot
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_with_memory_goes_on_where_it_is_imported() {
+async fn imported_vm_resumes_from_its_memory() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -308,7 +308,7 @@ async fn a_machine_with_memory_goes_on_where_it_is_imported() {
     let later = wait_for_count(&machine, at_snapshot + 20).await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("machine.agentiso");
-    // The machine that was exported runs on meanwhile.
+    // The source VM keeps running during the export.
     let exported = export_snapshot(&host, &spec, id, &file).await;
     assert!(exported.has_memory);
     wait_for_count(&machine, later + 1).await;
@@ -331,7 +331,7 @@ async fn a_machine_with_memory_goes_on_where_it_is_imported() {
     assert!(there < later, "it went on from where the snapshot was: {there} < {later}");
     wait_for_count(&booted.machine, there + 10).await;
     assert_eq!(sh(&booted.machine, "hostname").await, other.identity.hostname);
-    // Its snapshot can be forked, and it can take another.
+    // The imported snapshot can be forked, and the new VM can take another.
     let (_, fork) = host.fork(&other, snapshot).await;
     assert_eq!(fork.rung, Rung::Memory);
     fork.machine.kill().await;
@@ -340,7 +340,7 @@ async fn a_machine_with_memory_goes_on_where_it_is_imported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_of_another_kind_of_host_is_left_out_and_said_so() {
+async fn memory_of_incompatible_host_is_left_out() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;

@@ -1,7 +1,8 @@
-//! Where a machine's initramfs comes to lie: always in memory that is free, and never over the firmware's ACPI tables.
+//! Tests of the position of a VM's initramfs: always in free memory, and never over the firmware's ACPI tables.
 //!
-//! What boots is not Linux but a few instructions behind a kernel's header. They print where the boot ROM has put the
-//! initramfs, and the firmware's map of the memory. So a boot takes a tenth of a second, and many sizes can be tried.
+//! Instead of Linux a few instructions behind a kernel's header are booted. They print the position at which the boot
+//! ROM has put the initramfs, and the firmware's map of the memory. So a boot takes a tenth of a second, and many sizes
+//! can be tried.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,20 +10,21 @@ use std::process::Command;
 
 use agentiso_host::qemu::ram;
 
-/// Lengths of an initramfs: one page and parts of others, ours (some 20 MiB) to the byte around a page, a large one.
+/// Lengths of an initramfs: one page and parts of others, ours (some 20 MiB) to the byte around a page, and a large
+/// one.
 const LENGTHS: [u64; 5] = [4096, 5000, (20 << 20) - 1, 20 << 20, (48 << 20) + 1];
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4 << 10;
 const TWO_GIB: u64 = 2 << 30;
 
-/// QEMU rounds what `-m` says up to two pages.
+/// QEMU rounds the value of `-m` up to two pages.
 const GRANULE: u64 = 2 * PAGE;
 
-/// In the header's `xloadflags`: the initramfs may be anywhere. QEMU then looks at the end of the RAM only.
+/// A flag in the header's `xloadflags`: the initramfs may be anywhere. QEMU then considers only the end of the RAM.
 const ABOVE_4G: u8 = 0b10;
 
-/// A kernel's header, and instructions in real mode where its set-up code would begin.
+/// A kernel's header, with real-mode instructions in place of its set-up code.
 fn probe(xloadflags: u8) -> Vec<u8> {
     const CODE: [u8; 65] = [
         0xbe, 0x18, 0x02, // mov si, 0x218: where the initramfs is, and its length
@@ -41,7 +43,7 @@ fn probe(xloadflags: u8) -> Vec<u8> {
         0xe8, 0x0b, 0x00, // call say
         0x66, 0x85, 0xdb, // test ebx, ebx
         0x75, 0xd9, // jnz next
-        // done: without interrupt vectors, an interrupt resets the machine
+        // done: without interrupt vectors, an interrupt resets the VM
         0x0f, 0x01, 0x1e, 0xc0, 0x03, // lidt [0x3c0]
         0xcc, // int3
         // say:
@@ -65,7 +67,7 @@ fn probe(xloadflags: u8) -> Vec<u8> {
     image
 }
 
-/// What a boot printed.
+/// The output of a boot.
 #[derive(Debug)]
 struct Map {
     initramfs: std::ops::Range<u64>,
@@ -98,7 +100,8 @@ impl Map {
     }
 }
 
-/// QEMU refuses a memory backend whose size is not what it has made of `-m`, so that it starts shows how it rounds.
+/// Boots a probe kernel. QEMU refuses a memory backend whose size differs from its rounded `-m`, so a successful start
+/// confirms how it rounds.
 fn boot(dir: &Path, kernel: &str, ram_bytes: u64, initramfs_bytes: u64, processors: u32) -> Map {
     let initramfs = dir.join("initramfs");
     File::create(&initramfs).unwrap().set_len(initramfs_bytes).unwrap();
@@ -133,7 +136,7 @@ fn boot(dir: &Path, kernel: &str, ram_bytes: u64, initramfs_bytes: u64, processo
     Map::parse(&printed).unwrap_or_else(|| panic!("{ram_bytes} bytes of RAM: {printed:?}"))
 }
 
-/// A directory with both kinds of kernels: old ones want the initramfs below `initrd_addr_max`.
+/// A directory with both kinds of kernels: old ones need the initramfs below `initrd_addr_max`.
 fn kernels() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("new"), probe(ABOVE_4G)).unwrap();
@@ -167,7 +170,7 @@ fn initramfs_lies_in_free_memory_at_every_size() {
             check(wanted, LENGTHS[1], kernel, 1);
         }
     }
-    // Only at 2 GiB the length and the number of processors, for which the tables grow, matter.
+    // Only at 2 GiB do the length and the number of processors, which the tables grow with, matter.
     for wanted in [TWO_GIB - PAGE, TWO_GIB, TWO_GIB + PAGE] {
         for length in LENGTHS {
             for kernel in ["new", "old"] {
@@ -178,13 +181,13 @@ fn initramfs_lies_in_free_memory_at_every_size() {
 }
 
 #[test]
-fn exactly_two_gib_would_cover_the_tables() {
+fn exactly_two_gib_overlaps_the_tables() {
     let dir = kernels();
     let covered = |ram_bytes, length, processors| {
         !boot(dir.path(), "new", ram_bytes, length, processors).initramfs_is_in_free_memory()
     };
     assert!(covered(TWO_GIB, 5000, 1), "QEMU has learned to avoid this: `qemu::ram` may go");
-    // A length of whole pages spares the last page, which is enough for the tables of few processors only.
+    // A length of whole pages leaves the last page free, which is enough only for the tables of few processors.
     assert!(!covered(TWO_GIB, 8192, 1));
     assert!(covered(TWO_GIB, 8192, 64));
     assert!(covered(TWO_GIB - PAGE, 5000, 1), "one page less is rounded up to the same");

@@ -1,4 +1,4 @@
-//! The ways up: cold boot, image template, bare template, and what happens when a template is bad.
+//! Tests of the boot ladder: cold boot, image template, bare template, and bad templates.
 #![expect(clippy::print_stderr, reason = "figures belong in the test's output")]
 
 mod common;
@@ -9,7 +9,7 @@ use agentiso_host::{BootError, ExitCause, Hypervisor, Progress, Rung};
 use common::{SMALL, TestHost, sh};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_machine_boots_and_later_ones_are_restored() {
+async fn first_vm_boots_and_later_are_restored() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::fresh(&artefacts).await;
 
@@ -21,7 +21,7 @@ async fn the_first_machine_boots_and_later_ones_are_restored() {
     eprintln!("cold boot {:?}, with first command {:?}", cold.boot_time, began.elapsed());
     cold.machine.kill().await;
 
-    // The cold boot asked for templates; the next machine finds them, made or in the making.
+    // The cold boot requested templates; the next VM finds them, ready or still being made.
     host.ensure_image(SMALL).await;
     for info in host.hypervisor.templates().list() {
         eprintln!("template {:?} made in {} ms", info.manifest.inputs.kind, info.manifest.build_ms);
@@ -58,13 +58,13 @@ async fn short_boot_timeout_does_not_bound_templates() {
     host.hypervisor = Hypervisor::open(host.settings.clone()).await.unwrap();
     let failed = host.hypervisor.create(&host.spec(SMALL), &Progress::silent()).await.unwrap_err();
     assert!(failed.to_string().contains("vm.boot_timeout_secs"), "{failed}");
-    // The failed boot has asked for both templates already.
+    // The failed boot has already requested both templates.
     host.ensure_image(SMALL).await;
     assert_eq!(host.hypervisor.templates().list().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_template_that_qemu_refuses_falls_to_the_next_way_and_is_taken_out_of_use() {
+async fn refused_template_falls_back_and_is_retired() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::fresh(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -75,7 +75,7 @@ async fn a_template_that_qemu_refuses_falls_to_the_next_way_and_is_taken_out_of_
         (all[0].clone(), all[1].clone())
     };
 
-    // The image template's device state is replaced and its manifest with it: only QEMU can tell.
+    // The image template's device state is replaced, and its manifest with it: only QEMU can notice.
     spoil(&host, &image, |_| b"not a migration stream".to_vec());
     let spec = host.spec(SMALL);
     let booted = host.create(&spec).await;
@@ -84,7 +84,7 @@ async fn a_template_that_qemu_refuses_falls_to_the_next_way_and_is_taken_out_of_
     booted.machine.kill().await;
     assert!(!templates.list().iter().any(|info| info.key == image.key && info.manifest == image.manifest));
 
-    // The bare one is cut off in the middle.
+    // The bare template is cut off in the middle.
     spoil(&host, &bare, |state| state[..state.len() / 2].to_vec());
     let booted = host.hypervisor.start(&spec, &Progress::silent()).await.unwrap();
     assert_eq!(booted.rung, Rung::ColdBoot);
@@ -106,7 +106,7 @@ fn spoil(host: &TestHost, info: &agentiso_host::templates::TemplateInfo, change:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_smaller_than_the_image_is_refused_before_anything_is_made() {
+async fn disk_smaller_than_image_is_refused() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     let mut spec = host.spec(SMALL);

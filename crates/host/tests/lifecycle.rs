@@ -1,4 +1,4 @@
-//! Machines that die, that are let go of and found again, and boots that are given up.
+//! Tests of VMs that die, that are released and found again, and of cancelled boots.
 #![expect(clippy::print_stderr, reason = "figures belong in the test's output")]
 
 mod common;
@@ -16,7 +16,7 @@ use common::{SMALL, TestHost, sh};
 const SOON: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_machine_is_noticed_at_once_with_the_reason() {
+async fn killed_vm_reports_its_signal() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -41,11 +41,11 @@ async fn a_killed_machine_is_noticed_at_once_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_does_not_go_off_when_asked_is_ended_by_force() {
+async fn unresponsive_vm_is_shut_down_by_force() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
-    // A guest that stands still hears nobody, and QEMU is told to quit; a QEMU that does is killed.
+    // A stopped guest does not answer, so QEMU is told to quit; a stopped QEMU is killed.
     for (stopped, cause) in [("guest", ExitCause::Quit), ("qemu", ExitCause::Killed)] {
         let machine = host.create(&host.spec(SMALL)).await.machine;
         match stopped {
@@ -62,7 +62,7 @@ async fn a_machine_that_does_not_go_off_when_asked_is_ended_by_force() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_was_let_go_of_is_found_again_with_its_processes_alive() {
+async fn released_vm_is_reattached_with_running_processes() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -89,12 +89,12 @@ async fn a_machine_that_was_let_go_of_is_found_again_with_its_processes_alive() 
     };
     tokio::time::timeout(4 * SOON, grows(printed() + 100)).await.expect("its console is written down");
     drop(machine);
-    // Whatever was read already is written.
+    // Output that was already read is written.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let unwatched = printed();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(printed(), unwatched, "nobody listens, so nothing is kept");
-    // What QEMU says itself goes to a pipe, which has room for some of it.
+    // QEMU's own output goes to a pipe, which holds a limited amount.
     let pipe = spec.run_dir.join("stderr.pipe");
     assert_eq!(std::fs::read_link(format!("/proc/{}/fd/2", record.pid)).unwrap(), pipe);
     std::fs::OpenOptions::new().append(true).open(&pipe).unwrap().write_all(b"QEMU complains\n").unwrap();
@@ -122,7 +122,7 @@ async fn a_machine_that_was_let_go_of_is_found_again_with_its_processes_alive() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn written_files_survive_a_pulled_plug() {
+async fn written_files_survive_a_kill() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -136,7 +136,7 @@ async fn written_files_survive_a_pulled_plug() {
     agentiso_tree::pack(directory.into(), &mut archive).unwrap();
     sh(&machine, "echo before > /root/edited; sync").await;
     let agent = machine.agent().await.unwrap();
-    // Each is on the disk when it is answered, whatever is written after it.
+    // Each file is on the disk when the call is answered, whatever is written after it.
     let began = Instant::now();
     for round in 0..20 {
         let path = format!("/root/made/here/{round}");
@@ -161,11 +161,11 @@ fn files_in(dir: &std::path::Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_boot_that_is_given_up_leaves_nothing() {
+async fn cancelled_boot_leaves_nothing() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
-    // Given up at different moments, from before QEMU answers to when the guest is about to be ready.
+    // Cancelled at different moments, from before QEMU answers to when the guest is almost ready.
     for after in [1, 20, 60, 150, 300] {
         let spawned = Arc::new(Mutex::new(Vec::new()));
         let mut spec = host.spec(SMALL);
@@ -179,10 +179,10 @@ async fn a_boot_that_is_given_up_leaves_nothing() {
         let silent = Progress::silent();
         let boot = host.hypervisor.create(&spec, &silent);
         match tokio::time::timeout(Duration::from_millis(after), boot).await {
-            // It was up before we gave up: not what this test is about.
+            // The VM was up before the timeout: this is not what the test is about.
             Ok(booted) => drop(booted.unwrap().machine.kill().await),
             Err(_) => {
-                // A disk that was being made in that moment is removed as soon as it is made.
+                // A disk that was being made at that moment is removed as soon as it is made.
                 let gone = async {
                     while files_in(&spec.data_dir) > 0 || spec.run_dir.exists() {
                         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -207,7 +207,7 @@ async fn a_boot_that_is_given_up_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_own_machines_are_no_strays() {
+async fn own_vms_are_no_strays() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;

@@ -1,4 +1,4 @@
-//! The suite that proves a machine to be its own, on real machines; and that it notices one that is not.
+//! Runs the suite on real VMs, and checks that it detects a manipulated one.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn guest<'a>(spec: &'a MachineSpec, booted: &'a Booted) -> Guest<'a> {
     Guest { spec, machine: &booted.machine }
 }
 
-/// Everything passes; only what the image lacks may be skipped.
+/// Asserts that every check passed; only one that needs a missing program may be skipped.
 fn assert_sound(results: &[CheckResult], count: usize) {
     assert_eq!(results.len(), count, "{results:#?}");
     for result in results {
@@ -32,7 +32,7 @@ fn failed(results: &[CheckResult]) -> Vec<Check> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_machines_of_one_image_template_are_their_own() {
+async fn vms_of_one_template_are_distinct() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -54,7 +54,7 @@ async fn two_machines_of_one_image_template_are_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_restored_or_forked_with_its_memory_is_its_own_and_goes_on() {
+async fn restored_and_forked_vms_pass_all_checks() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -93,7 +93,7 @@ async fn what_is_restored_or_forked_with_its_memory_is_its_own_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_is_not_as_promised_is_found_out() {
+async fn manipulated_vm_fails_its_checks() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -107,7 +107,7 @@ async fn a_machine_that_is_not_as_promised_is_found_out() {
     };
     sh(&booted.machine, "date -s '2001-01-01' && echo template > /proc/sys/kernel/hostname").await;
     sh(&booted.machine, "echo nameserver 169.254.0.1 >> /etc/resolv.conf").await;
-    // Everything that was left in it ends or changes.
+    // Everything that was left in the VM ends or changes.
     sh(&booted.machine, "for p in $(cat /run/proof-*/pid*); do kill $p; done").await;
     before.change(guest(&spec, &booted)).await.unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The headers we write, judged by qemu-img.
+//! Checks the qcow2 headers that we write with `qemu-img`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ async fn qemu_img(args: &[&str], dir: &Path) -> Result<String, CommandError> {
 }
 
 #[tokio::test]
-async fn qemu_img_finds_nothing_wrong_and_reads_what_was_meant() {
+async fn qemu_img_accepts_our_headers() {
     let dir = tempfile::tempdir().unwrap();
     if Invocation::new("qemu-img", Duration::from_secs(60)).arg("--version").run().await.is_err() {
         agentiso_testkit::record_skip("qemu-img is not installed");
@@ -35,7 +35,7 @@ async fn qemu_img_finds_nothing_wrong_and_reads_what_was_meant() {
 }
 
 #[tokio::test]
-async fn a_disk_written_by_qemu_img_is_read_and_an_overlay_of_it_holds_its_data() {
+async fn overlay_shows_data_of_qemu_img_disk() {
     let dir = tempfile::tempdir().unwrap();
     let work = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("raw"), vec![7u8; 3 << 20]).unwrap();

@@ -1,4 +1,4 @@
-//! Two machines from one template must not be one machine twice.
+//! Tests that two VMs from one template are independent of each other.
 #![expect(clippy::print_stderr, reason = "figures belong in the test's output")]
 
 mod common;
@@ -10,14 +10,14 @@ use agentiso_core::resources::Resources;
 use agentiso_host::Rung;
 use common::{SMALL, TestHost, sh};
 
-/// How far the guest's clock may be off: the time the question takes on a busy host.
+/// The tolerated difference of the guest's clock: the time that the question takes on a busy host.
 const CLOCK_TOLERANCE_S: f64 = 5.0;
 
-/// An idle machine's share of the host's memory, for a guest of 256 MB.
+/// The limit for an idle VM's share of the host's memory, for a guest of 256 MB.
 const MAX_PSS: u64 = 150 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn siblings_have_their_own_names_addresses_random_numbers_and_the_right_time() {
+async fn siblings_have_distinct_identities_and_correct_clocks() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -35,7 +35,7 @@ async fn siblings_have_their_own_names_addresses_random_numbers_and_the_right_ti
         );
         assert_eq!(sh(machine, "cat /etc/machine-id").await, spec.identity.machine_id);
         assert_eq!(sh(machine, "cat /sys/class/net/eth0/address").await, format_mac(network.mac));
-        // The kernel's own table of local addresses: the image need not have a tool for it.
+        // The kernel's table of local addresses needs no tool in the image.
         let local = sh(machine, "cat /proc/net/fib_trie").await;
         assert!(local.contains(&network.address.to_string()), "{local}");
         let resolver = sh(machine, "cat /etc/resolv.conf").await;
@@ -54,7 +54,7 @@ async fn siblings_have_their_own_names_addresses_random_numbers_and_the_right_ti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_guest_sees_the_processors_memory_and_disk_it_was_promised() {
+async fn guest_sees_its_promised_resources() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     let resources = Resources { vcpus: 2, memory_mb: 384, disk_gb: 5 };
@@ -62,7 +62,7 @@ async fn the_guest_sees_the_processors_memory_and_disk_it_was_promised() {
     for rung in [Rung::ImageTemplate, Rung::BareTemplate] {
         let mut spec = host.spec(resources);
         if rung == Rung::BareTemplate {
-            // Another size of disk: no image template fits, the bare one does.
+            // No image template fits another disk size, but the bare one does.
             spec.resources.disk_gb = 7;
         }
         let booted = host.create(&spec).await;

@@ -1,4 +1,4 @@
-//! Snapshots of real machines: taken while they run, gone back to, branched off.
+//! Tests of snapshots of real VMs: taken while they run, restored and forked.
 #![expect(clippy::print_stderr, reason = "figures belong in the test's output")]
 
 mod common;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_comes_back_as_it_was_and_no_snapshot_is_lost_by_it() {
+async fn disk_restore_keeps_every_snapshot() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -43,7 +43,7 @@ async fn a_disk_comes_back_as_it_was_and_no_snapshot_is_lost_by_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_go_on_after_a_restore_with_memory_and_in_every_fork() {
+async fn processes_continue_after_memory_restore_and_fork() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -102,7 +102,7 @@ async fn processes_go_on_after_a_restore_with_memory_and_in_every_fork() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deleting_snapshots_of_a_running_machine_gives_their_space_back_and_keeps_the_rest() {
+async fn online_snapshot_deletion_frees_its_space() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -133,7 +133,7 @@ async fn deleting_snapshots_of_a_running_machine_gives_their_space_back_and_keep
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_chain_is_shortened_under_a_running_machine_and_every_snapshot_stays() {
+async fn online_chain_shortening_keeps_every_snapshot() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
@@ -173,13 +173,13 @@ async fn a_long_chain_is_shortened_under_a_running_machine_and_every_snapshot_st
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_that_was_shortened_several_times_becomes_one_layer_under_a_running_machine() {
+async fn online_deletion_collapses_a_shortened_chain() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
     let spec = host.spec(SMALL);
     let machine = host.create(&spec).await.machine;
-    // Too large to be copied while snapshots are taken in a row, so it stays below.
+    // This layer is too large to be copied between snapshots, so it stays below.
     sh(&machine, "head -c 70000000 /dev/urandom > /root/rest; sync").await;
     let mut snapshots = vec![host.snapshot(&spec, &machine, false).await];
     for round in 0..36 {
@@ -209,13 +209,13 @@ async fn a_chain_that_was_shortened_several_times_becomes_one_layer_under_a_runn
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_has_used_up_its_disk_stands_still_and_goes_on_when_there_is_room() {
+async fn guest_stalls_at_disk_limit_and_continues() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
     let spec = host.spec(SMALL);
     let machine = host.create(&spec).await.machine;
-    // The same workspace under a limit that it has reached already.
+    // The same workspace, with a limit that it has already reached.
     let mut limited = spec.clone();
     limited.resources.disk_gb = 0;
     host.hypervisor.tidy(&limited, &machine, &CancellationToken::new()).await.unwrap();
@@ -227,7 +227,7 @@ async fn a_guest_that_has_used_up_its_disk_stands_still_and_goes_on_when_there_i
         }
     });
     let reason = tokio::time::timeout(Duration::from_secs(60), machine.stalled()).await.unwrap();
-    assert!(reason.contains("used up its disk"), "{reason}");
+    assert!(reason.contains("reached their size limit"), "{reason}");
     let missing = host.hypervisor.go_on(&limited, &machine).await.unwrap();
     assert!(missing.unwrap().contains("delete snapshots"));
     assert!(!writing.is_finished());
@@ -237,7 +237,7 @@ async fn a_guest_that_has_used_up_its_disk_stands_still_and_goes_on_when_there_i
     machine.kill().await;
 }
 
-/// What copies of memory take in this process at present.
+/// The space of memory copies in this process.
 fn copy_bytes() -> u64 {
     let descriptors = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let copies = descriptors.filter(|entry| {
@@ -253,7 +253,7 @@ async fn busy_guest_snapshot_stays_within_its_ram() {
     host.ensure_image(SMALL).await;
     let spec = host.spec(SMALL);
     let machine = host.create(&spec).await.machine;
-    // Changes a byte of every page, again and again, so that there is always something left to copy.
+    // Changes a byte of every page again and again, so that there is always something left to copy.
     let write = "$x = q(x) x 120_000_000; \
                  for (;;) { for ($i = 0; $i < 120_000_000; $i += 4096) { vec($x, $i, 8) ^= 1 } }";
     sh(&machine, &format!("setsid perl -e '{write}' >/dev/null 2>&1 &")).await;
@@ -280,7 +280,7 @@ async fn busy_guest_snapshot_stays_within_its_ram() {
     assert!(pause > Duration::ZERO && pause < LONGEST_PAUSE, "{pause:?}");
     let ram = u64::from(SMALL.memory_mb) << 20;
     assert!(peak > 0 && peak < ram + ram / 16, "{} MB for {} MB of RAM", peak >> 20, SMALL.memory_mb);
-    // The source lives on, and what was copied is one moment of it.
+    // The source keeps running, and the copy is a consistent state of it.
     let count = wait_for_count(&machine, 1).await;
     wait_for_count(&machine, count + 5).await;
     let (_, fork) = host.fork(&spec, id).await;

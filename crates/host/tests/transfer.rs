@@ -1,4 +1,4 @@
-//! What may leave the transfer directory and what may come into it, for guests and clients that try everything.
+//! Tests that hostile guests and clients cannot read or write outside the transfer directory.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -31,7 +31,7 @@ fn read(transfers: &TransferDir, path: impl AsRef<Path>) -> Result<String, Trans
 }
 
 #[test]
-fn paths_are_relative_to_the_directory_or_begin_with_it() {
+fn transfer_paths_are_relative_or_inside() {
     let (dir, transfers) = room();
     let inside = dir.path().join("transfers");
     for path in ["sub/file", "./sub/file", "sub/../sub/file", "sub//file"] {
@@ -72,7 +72,7 @@ fn nothing_outside_is_read_by_any_path() {
 }
 
 #[test]
-fn a_file_appears_whole_or_not_at_all() {
+fn transferred_file_appears_complete_or_never() {
     let (dir, transfers) = room();
     let inside = dir.path().join("transfers");
     let count = || fs::read_dir(&inside).expect("listed").count();
@@ -111,7 +111,7 @@ fn nothing_outside_is_written_by_any_path() {
         assert!(transfers.file_slot(Path::new(path)).is_err(), "{path}");
         assert!(transfers.tree_slot(Path::new(path)).is_err(), "{path}");
     }
-    // A link that comes meanwhile is replaced, not followed.
+    // A link that is made meanwhile is replaced, not followed.
     let slot = transfers.file_slot(Path::new("late")).expect("a place");
     symlink("../secret", inside.join("late")).expect("linked");
     slot.file().write_all(b"mine").expect("written");
@@ -121,7 +121,7 @@ fn nothing_outside_is_written_by_any_path() {
 }
 
 #[test]
-fn a_directory_takes_the_place_of_nothing_or_of_an_empty_one() {
+fn transferred_directory_replaces_only_empty_ones() {
     let (dir, transfers) = room();
     let inside = dir.path().join("transfers");
     let mut archive = Vec::new();

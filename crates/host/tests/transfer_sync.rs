@@ -1,4 +1,4 @@
-//! What comes from a guest and cannot be made to last is not there.
+//! Tests that a transfer from a guest fails, and leaves nothing, if it cannot be made durable.
 #![cfg(feature = "fault-injection")]
 
 use std::fs;
@@ -12,7 +12,7 @@ use agentiso_host::transfer::TransferDir;
 #[test]
 fn download_fails_unless_it_is_synced() {
     let dir = tempfile::tempdir().expect("a directory");
-    // Faults are ordered for a whole process, so this program runs itself once more.
+    // Faults apply to a whole process, so this program runs itself once more.
     let Some(order) = std::env::var_os(fault::FILE) else {
         let mut again = Command::new(std::env::current_exe().expect("its path"));
         again

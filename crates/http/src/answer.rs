@@ -1,4 +1,4 @@
-//! What goes back to a client: whole answers, and streams of events.
+//! Builds HTTP answers: whole ones, and streams of events.
 
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
@@ -10,12 +10,12 @@ use hyper::body::Frame;
 use serde_json::Value;
 use thiserror::Error;
 
-/// A stream that ends without its answer must not look whole, so the connection breaks with it.
+/// Ends a stream whose answer never came. The connection breaks with it, so that the stream does not look complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the server ended before it answered")]
-pub(crate) struct Cut;
+#[error("the daemon closed the connection before it answered")]
+pub(crate) struct Interrupted;
 
-pub(crate) type Body = UnsyncBoxBody<Bytes, Cut>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, Interrupted>;
 pub(crate) type Answer = Response<Body>;
 
 pub(crate) fn empty(status: StatusCode) -> Answer {
@@ -27,11 +27,11 @@ pub(crate) fn json(status: StatusCode, message: &Value) -> Answer {
     with_header(answer, CONTENT_TYPE, HeaderValue::from_static("application/json"))
 }
 
-/// As many events as the stream gives.
-pub(crate) fn events(events: impl Stream<Item = Result<Bytes, Cut>> + Send + 'static) -> Answer {
+/// Sends events for as long as the stream yields them.
+pub(crate) fn events(events: impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static) -> Answer {
     let answer = answer(StatusCode::OK, StreamBody::new(events.map_ok(Frame::data)).boxed_unsync());
     let answer = with_header(answer, CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // Proxies may keep nothing back.
+    // Proxies must not buffer events.
     with_header(answer, HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))
 }
 
@@ -45,8 +45,8 @@ pub(crate) fn event(message: &Value) -> Bytes {
     format!("event: message\ndata: {message}\n\n").into()
 }
 
-/// Something that clients skip.
-pub(crate) fn sign_of_life() -> Bytes {
+/// An event-stream comment, which clients skip.
+pub(crate) fn keep_alive_comment() -> Bytes {
     Bytes::from_static(b":\n\n")
 }
 
@@ -54,7 +54,7 @@ fn whole(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Nothing of it is for caches, or for browsers to guess at.
+/// Answers must not be cached, and browsers must not guess their type.
 fn answer(status: StatusCode, body: Body) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;

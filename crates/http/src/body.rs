@@ -1,4 +1,4 @@
-//! The body of a request, of bounded length and in bounded time.
+//! Accepts the body of a request, with a bound on its length and on the time it takes.
 
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -9,7 +9,7 @@ use crate::settings::BODY_DEADLINE;
 
 #[derive(Debug, Error)]
 pub(crate) enum BodyError {
-    #[error("the body did not come in time")]
+    #[error("timed out waiting for the body")]
     TimedOut,
     #[error("the body is longer than {0} bytes")]
     TooLarge(usize),
@@ -17,7 +17,7 @@ pub(crate) enum BodyError {
     Broken(#[from] hyper::Error),
 }
 
-/// What is known to be longer than `max` is refused before it is read.
+/// A body that is known to be longer than `max` is refused before it is read.
 pub(crate) async fn read(body: Incoming, max: usize) -> Result<Vec<u8>, BodyError> {
     if body.size_hint().lower() > max as u64 {
         return Err(BodyError::TooLarge(max));
@@ -26,11 +26,11 @@ pub(crate) async fn read(body: Incoming, max: usize) -> Result<Vec<u8>, BodyErro
 }
 
 async fn gather(mut body: Incoming, max: usize) -> Result<Vec<u8>, BodyError> {
-    // Grown by what has come and not by what was promised, in one piece: a body of tiny chunks must not cost a
-    // multiple of its length.
+    // The buffer grows with received bytes, not with the announced length, and is one piece: a body of tiny chunks must
+    // not cost a multiple of its length.
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
-        // Trailers say nothing to us.
+        // Trailers are ignored.
         let Ok(data) = frame?.into_data() else { continue };
         if data.len() > max - whole.len() {
             return Err(BodyError::TooLarge(max));

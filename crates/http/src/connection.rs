@@ -1,5 +1,5 @@
-//! One connection, from its first byte to its last. HTTP/1.1 is hyper's; here is who gets a place, how long a client may
-//! take, and how a connection ends so that the client hears why.
+//! Serves one connection from its first byte to its last. hyper speaks HTTP/1.1; this file limits connections and the
+//! time that a client may take, and ends each connection so that the client learns the reason.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -24,14 +24,14 @@ use crate::refusal::{Refusal, code};
 use crate::settings::{HEAD_DEADLINE, LINGER, MAX_HEAD, MAX_HEADERS};
 
 impl<B: Backend> Front<B> {
-    /// Serves one connection to its end. Dropped, what it has under way is cancelled.
+    /// Serves one connection to its end. Dropping the future cancels what is in progress on the connection.
     pub async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin>(&self, stream: S, hosts: &Hosts) {
         let stream = Patient::new(stream);
-        let Ok(_seat) = self.connections.try_acquire() else {
+        let Ok(_permit) = self.connections.try_acquire() else {
             let limit = self.settings.max_connections;
-            let refusal = Refusal::busy(format!("{limit} connections are open, which is the limit"));
-            // Only so many are told: those who have no place take none.
-            if let Ok(_moment) = self.dismissals.try_acquire() {
+            let refusal = Refusal::busy(format!("too many connections: the limit is {limit}"));
+            // Only a few connections beyond the limit get a refusal, because nothing else bounds their number.
+            if let Ok(_permit) = self.dismissals.try_acquire() {
                 dismiss(stream, refusal.into_answer()).await;
             }
             return;
@@ -41,14 +41,15 @@ impl<B: Backend> Front<B> {
             has_asked.store(true, Ordering::Relaxed);
             Box::pin(async move { Ok::<_, Infallible>(self.answer(request, hosts).await) })
         });
-        // A client that hangs up ends the connection, and with it the call that it waits for. hyper looks for the end only
-        // while nothing of a next request has come: such a client is missed when the answer, or a sign of life, is written.
+        // A client that hangs up ends the connection, and with it the call that it waits for. hyper detects this only
+        // while no bytes of a next request have arrived; otherwise it is detected when the answer, or a keep-alive, is
+        // written.
         let mut connection = Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_DEADLINE)
             .max_header_size(MAX_HEAD)
             .max_headers(MAX_HEADERS)
-            // As simple clients look for them.
+            // Simple clients look for headers in this form.
             .title_case_headers(true)
             .serve_connection(TokioIo::new(stream), service);
         let mut closing = pin!(self.closing.cancelled());
@@ -70,19 +71,19 @@ impl<B: Backend> Front<B> {
         match ended {
             Ok(()) if is_closing => end(stream).await,
             Ok(()) => linger(stream).await,
-            // hyper has said what is wrong with the head.
+            // hyper has already answered with the problem of the head.
             Err(error) if error.is_parse() => linger(stream).await,
             Err(error) if error.is_timeout() && !read_buf.is_empty() => {
-                let words = "the head of the request did not come in time";
+                let words = "timed out waiting for the head of the request";
                 let refusal = Refusal::new(StatusCode::REQUEST_TIMEOUT, code::INVALID_REQUEST, words);
                 dismiss(stream, refusal.into_answer()).await;
             }
-            Err(error) => tracing::debug!(%error, "a connection over HTTP broke"),
+            Err(error) => tracing::debug!(%error, "an HTTP connection failed"),
         }
     }
 }
 
-/// Answers a client whose request was not read, and ends.
+/// Answers a client whose request was not read, and ends the connection.
 async fn dismiss<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, answer: Answer) {
     let (parts, body) = answer.into_parts();
     let Ok(body) = body.collect().await else { return };
@@ -93,14 +94,14 @@ async fn dismiss<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, answer: Answe
         head.push_str(&format!("{name}: {}\r\n", String::from_utf8_lossy(value.as_bytes())));
     }
     let bytes = [head.as_bytes(), b"\r\n", &body].concat();
-    // Any socket has room for it; whoever keeps it from being written is not waited for.
+    // The answer fits into any socket buffer; a client that blocks it is not waited for.
     if let Ok(Ok(())) = timeout(LINGER, stream.write_all(&bytes)).await {
         linger(stream).await;
     }
 }
 
 async fn end<S: AsyncWrite + Unpin>(mut stream: S) {
-    // A client that is gone already has missed nothing.
+    // If the client is gone already, nothing is lost.
     let _ = stream.shutdown().await;
 }
 
@@ -128,7 +129,7 @@ mod tests {
     const POST: &str = "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:1\r\nAuthorization: Bearer t\r\n\
                         Content-Type: application/json\r\n";
 
-    /// What a client gets that sends this and then waits.
+    /// The answer to a client that sends `sent` and then waits.
     async fn answer(settings: Settings, sent: &str) -> String {
         let front = Front::new(Nobody, settings);
         let hosts = Hosts::new("127.0.0.1:1".parse().unwrap(), Vec::new());
@@ -144,21 +145,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_takes_too_long_is_told_so() {
+    async fn slow_request_gets_408() {
         let begun = tokio::time::Instant::now();
         assert_eq!(answer(Settings::CLIENTS, "").await, "");
         let late = answer(Settings::CLIENTS, "POST /mcp HTTP/1.1\r\nHo").await;
-        assert!(late.starts_with("HTTP/1.1 408 ") && late.contains("did not come in time"), "{late}");
+        assert!(
+            late.starts_with("HTTP/1.1 408 ") && late.contains("timed out waiting for the head"),
+            "{late}"
+        );
         assert_eq!(begun.elapsed().as_secs(), 2 * HEAD_DEADLINE.as_secs());
         let late = answer(Settings::CLIENTS, &format!("{POST}Content-Length: 9\r\n\r\n{{")).await;
         assert!(late.starts_with("HTTP/1.1 408 "), "{late}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_fit_is_refused_before_it_is_read() {
+    async fn oversized_request_is_refused_unread() {
         let large = answer(Settings::CLIENTS, &format!("{POST}Content-Length: 99999999999\r\n\r\n")).await;
         assert!(large.starts_with("HTTP/1.1 413 "), "{large}");
-        // A client that waits for a word first is not told to go on.
+        // A client that waits for `100 Continue` is refused instead.
         let asked = format!("{POST}Expect: 100-continue\r\nContent-Length: 99999999999\r\n\r\n");
         assert!(answer(Settings::CLIENTS, &asked).await.starts_with("HTTP/1.1 413 "));
         let many = format!("{POST}{}\r\n", "X: y\r\n".repeat(MAX_HEADERS));
@@ -167,7 +171,7 @@ mod tests {
         assert!(full.starts_with("HTTP/1.1 503 ") && full.contains("retry-after: 1\r\n"), "{full}");
     }
     #[tokio::test(start_paused = true)]
-    async fn a_front_that_closes_waits_for_nobody_who_has_not_asked() {
+    async fn closing_front_does_not_wait_for_idle_clients() {
         for sent in ["", "POST /mcp HTTP/1.1\r\nHo"] {
             let front = Front::new(Nobody, Settings::CLIENTS);
             let hosts = Hosts::new("127.0.0.1:1".parse().unwrap(), Vec::new());
@@ -184,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_too_many_is_told_so_and_not_reset_while_it_still_sends() {
+    async fn excess_connection_gets_503_without_reset() {
         let front = Front::new(Nobody, Settings { max_connections: 0, ..Settings::CLIENTS });
         let hosts = Hosts::new("127.0.0.1:1".parse().unwrap(), Vec::new());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -195,7 +199,7 @@ mod tests {
         let talking = async move {
             let mut got = String::new();
             client.read_to_string(&mut got).await.unwrap();
-            // Closed with bytes unread, the connection would be reset, and clients of many kinds would miss the answer.
+            // Closing with unread bytes would reset the connection, and many clients would miss the answer.
             client.write_all(&[b'x'; 4096]).await.expect("no reset");
             got
         };

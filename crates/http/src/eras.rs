@@ -1,9 +1,9 @@
-//! Which era of the protocol a message belongs to, and whether its headers agree with it. Pure.
+//! Decides which era of the protocol a message belongs to, and whether its headers agree with it. Pure functions.
 //!
 //! ```text
-//!  initialize ─────────────────────────────▶ Opens      a session begins; its id is in the answer
-//!  Mcp-Session-Id ─────────────────────────▶ Belongs    to a session
-//!  its own version in params._meta ────────▶ Stands     by itself, since 2026-07-28
+//!  initialize ─────────────────────────────▶ OpensSession  the id of the session is in the answer
+//!  Mcp-Session-Id ─────────────────────────▶ InSession
+//!  its own version in params._meta ────────▶ Stateless     since 2026-07-28
 //! ```
 
 use base64::Engine;
@@ -14,32 +14,32 @@ use serde_json::Value;
 use crate::head::Head;
 use crate::refusal::{Refusal, code};
 
-/// The first version without sessions. Versions are dates, so texts compare as they do.
+/// The first version without sessions. Versions are dates, so they compare as texts.
 const WITHOUT_SESSIONS: &str = "2026-07-28";
 
-/// Where a request says which version it is of, and what its client can do.
+/// The keys under which a request gives its version and the capabilities of its client.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 
-/// Around a value that cannot be a header as it is.
+/// Prefix and suffix of a value that is encoded because it cannot be a header as it is.
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Request,
     Notification,
-    /// To a request that the server never made.
+    /// An answer to a request that the server never sent.
     Answer,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Era {
-    Opens,
-    Belongs,
-    Stands,
+    OpensSession,
+    InSession,
+    Stateless,
 }
 
-/// What a message is, by its form.
+/// The kind of a message, from its form.
 pub(crate) fn kind(message: &Value) -> Result<Kind, Refusal> {
     let refuse = |words: &str| {
         let id = message.get("id").filter(|id| is_id(id));
@@ -62,35 +62,35 @@ fn is_id(id: &Value) -> bool {
     id.is_string() || id.is_i64() || id.is_u64()
 }
 
-/// Where a message belongs.
+/// The era of a message.
 pub(crate) fn era(message: &Value, kind: Kind, head: &Head) -> Result<Era, Refusal> {
     let (method, version) = (method(message), version(message));
     if kind == Kind::Request && method == "initialize" && version.is_none() {
-        return Ok(Era::Opens);
+        return Ok(Era::OpensSession);
     }
     let header = head.get("mcp-protocol-version");
     let is_modern = header.is_some_and(|header| header >= WITHOUT_SESSIONS);
     if version.is_some() || method == "server/discover" || is_modern {
-        agrees(message, kind, head)?;
+        check_headers(message, kind, head)?;
         if method == "initialize" {
-            let words = "there is no handshake in this version; ask right away";
+            let words = "this protocol version has no handshake; send requests without it";
             let refusal = Refusal::new(StatusCode::NOT_FOUND, code::METHOD_NOT_FOUND, words);
             return Err(refusal.of(message.get("id")));
         }
-        return Ok(Era::Stands);
+        return Ok(Era::Stateless);
     }
-    Ok(Era::Belongs)
+    Ok(Era::InSession)
 }
 
-/// A request that stands for itself says in its headers what is in its body, for those who pass it on unread.
-fn agrees(message: &Value, kind: Kind, head: &Head) -> Result<(), Refusal> {
+/// Checks that a stateless request repeats its body in its headers, for proxies that do not read the body.
+fn check_headers(message: &Value, kind: Kind, head: &Head) -> Result<(), Refusal> {
     let refuse =
         |code, words: String| Err(Refusal::new(StatusCode::BAD_REQUEST, code, words).of(message.get("id")));
     let method = method(message);
     match (version(message), head.get("mcp-protocol-version")) {
         (Some(written), Some(header)) if written == header => {}
         (Some(_), Some(_)) => {
-            let words = "the MCP-Protocol-Version header says another version than the request's _meta";
+            let words = "the MCP-Protocol-Version header differs from the version in the request's _meta";
             return refuse(code::HEADER_MISMATCH, words.to_owned());
         }
         (Some(_), None) => {
@@ -108,18 +108,18 @@ fn agrees(message: &Value, kind: Kind, head: &Head) -> Result<(), Refusal> {
         let words = format!("the Mcp-Method header must be {method:?}, as in the body");
         return refuse(code::HEADER_MISMATCH, words);
     }
-    if let Some(member) = named_by(method)
+    if let Some(member) = name_parameter(method)
         && let Some(name) = message["params"][member].as_str()
         && head.get("mcp-name").and_then(decoded).as_deref() != Some(name)
     {
-        let words = format!("the Mcp-Name header must be the {member} of the body's params");
+        let words = format!("the Mcp-Name header must be the same as params.{member} in the body");
         return refuse(code::HEADER_MISMATCH, words);
     }
     Ok(())
 }
 
-/// The parameter that a header repeats.
-fn named_by(method: &str) -> Option<&'static str> {
+/// The parameter that the `Mcp-Name` header repeats.
+fn name_parameter(method: &str) -> Option<&'static str> {
     match method {
         "tools/call" | "prompts/get" => Some("name"),
         "resources/read" => Some("uri"),
@@ -142,7 +142,7 @@ fn version(message: &Value) -> Option<&str> {
     message["params"]["_meta"][VERSION_KEY].as_str()
 }
 
-/// The status of an answer to a request that stands for itself. In sessions it is always 200.
+/// The status of an answer to a stateless request. In sessions it is always 200.
 pub(crate) fn status(answer: &Value) -> StatusCode {
     match answer["error"]["code"].as_i64() {
         Some(code::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
@@ -171,7 +171,7 @@ mod tests {
     const VERSION: &str = "\r\nMCP-Protocol-Version: 2026-07-28";
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn non_messages_are_refused() {
         for wrong in [
             json!([]),
             json!(5),
@@ -188,21 +188,21 @@ mod tests {
     }
 
     #[test]
-    fn the_three_ways_to_belong_somewhere() {
+    fn message_era_follows_method_session_and_version() {
         let old = json!({"id": 1, "method": "tools/list"});
         let in_session = head("\r\nMcp-Session-Id: s");
-        assert_eq!(era(&old, Kind::Request, &in_session), Ok(Era::Belongs));
+        assert_eq!(era(&old, Kind::Request, &in_session), Ok(Era::InSession));
         let opening = json!({"id": 1, "method": "initialize"});
-        assert_eq!(era(&opening, Kind::Request, &in_session), Ok(Era::Opens));
+        assert_eq!(era(&opening, Kind::Request, &in_session), Ok(Era::OpensSession));
         let handshake = head(&format!("{VERSION}\r\nMcp-Method: initialize"));
         let refused = era(&modern("initialize"), Kind::Request, &handshake).unwrap_err();
         assert_eq!(refused.status, StatusCode::NOT_FOUND);
         let agreeing = head(&format!("{VERSION}\r\nMcp-Method: tools/list"));
-        assert_eq!(era(&modern("tools/list"), Kind::Request, &agreeing), Ok(Era::Stands));
+        assert_eq!(era(&modern("tools/list"), Kind::Request, &agreeing), Ok(Era::Stateless));
     }
 
     #[test]
-    fn headers_that_say_something_else_than_the_body_are_refused() {
+    fn headers_contradicting_the_body_are_refused() {
         for wrong in [
             String::new(),
             VERSION.to_owned(),
@@ -216,7 +216,7 @@ mod tests {
         }
         for right in ["exec", "=?base64?ZXhlYw==?="] {
             let headers = format!("{VERSION}\r\nMcp-Method: tools/call\r\nMcp-Name: {right}");
-            assert_eq!(era(&modern("tools/call"), Kind::Request, &head(&headers)), Ok(Era::Stands));
+            assert_eq!(era(&modern("tools/call"), Kind::Request, &head(&headers)), Ok(Era::Stateless));
         }
         let mut incapable = modern("tools/list");
         incapable["params"]["_meta"].as_object_mut().unwrap().remove(CAPABILITIES_KEY);
@@ -226,7 +226,7 @@ mod tests {
             "params": {"uri": "a://b", "_meta": modern("")["params"]["_meta"]}});
         let reading =
             |name: &str| head(&format!("{VERSION}\r\nMcp-Method: resources/read\r\nMcp-Name: {name}"));
-        assert_eq!(era(&read, Kind::Request, &reading("a://b")), Ok(Era::Stands));
+        assert_eq!(era(&read, Kind::Request, &reading("a://b")), Ok(Era::Stateless));
         assert!(era(&read, Kind::Request, &reading("a://c")).is_err());
         let bare = json!({"id": 1, "method": "tools/list"});
         assert!(era(&bare, Kind::Request, &head(&format!("{VERSION}\r\nMcp-Method: tools/list"))).is_err());

@@ -1,4 +1,4 @@
-//! One request and its answer.
+//! Answers one HTTP request.
 
 #[cfg(test)]
 mod tests;
@@ -10,17 +10,17 @@ use hyper::body::Incoming;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::{self, Answer, Cut};
+use crate::answer::{self, Answer, Interrupted};
 use crate::backend::Backend;
 use crate::body::{self, BodyError};
 use crate::eras;
 use crate::front::Front;
-use crate::guard::{self, Hosts, Wish};
+use crate::guard::{self, Action, Hosts};
 use crate::head::Head;
-use crate::post::{self, Reads, Reply};
+use crate::post::{self, Accepts, Reply};
 use crate::refusal::Refusal;
-use crate::settings::{PATIENCE, SIGN_OF_LIFE, SPARE_BODY};
-use crate::upstream::{Call, News};
+use crate::settings::{KEEP_ALIVE, SPARE_BODY, STREAM_AFTER};
+use crate::upstream::{Call, CallEvent};
 
 impl<B: Backend> Front<B> {
     pub(crate) async fn answer(&self, request: Request<Incoming>, hosts: &Hosts) -> Answer {
@@ -31,29 +31,31 @@ impl<B: Backend> Front<B> {
         let (parts, body) = request.into_parts();
         let head = Head::of(parts)?;
         match guard::admit(&head, hosts, &self.backend)? {
-            Wish::Delete => self.delete(&head),
-            Wish::Listen => self.listen(&head),
-            Wish::Post => {
+            Action::Delete => self.delete(&head),
+            Action::Listen => self.listen(&head),
+            Action::Post => {
                 post::check_type(&head)?;
-                let reads = Reads::of(&head)?;
-                let turn = self.turns.take().or_else(|| self.turns.take_spare());
-                let turn = turn.ok_or_else(|| self.busy())?;
-                let body = match turn.is_spare() {
+                let accepts = Accepts::of(&head)?;
+                let permit = self.permits.take().or_else(|| self.permits.take_spare());
+                let permit = permit.ok_or_else(|| self.busy())?;
+                let body = match permit.is_spare() {
                     false => body::read(body, self.settings.max_body).await?,
                     true => self.read_spare(body).await?,
                 };
-                let reply = self.post(&head, &body, turn).await?;
-                // A body may be large, and a call may be long.
+                let reply = self.post(&head, &body, permit).await?;
+                // A body may be large, and a call may take long.
                 drop(body);
                 match reply {
                     Reply::Now(answer) => Ok(answer),
-                    Reply::Later { call, lone } => follow(call, lone, reads, self.closing.clone()).await,
+                    Reply::Later { call, stateless } => {
+                        follow(call, stateless, accepts, self.closing.clone()).await
+                    }
                 }
             }
         }
     }
 
-    /// The body of a message that comes when there is no turn for requests. What is long is none of those that may.
+    /// Accepts the body of a message for which only a spare permit is left. A long body cannot be such a message.
     async fn read_spare(&self, body: Incoming) -> Result<Vec<u8>, Refusal> {
         let max = self.settings.max_body.min(SPARE_BODY);
         body::read(body, max).await.map_err(|error| match error {
@@ -63,12 +65,12 @@ impl<B: Backend> Front<B> {
     }
 
     pub(crate) fn busy(&self) -> Refusal {
-        Refusal::busy(format!("{} requests are under way, which is the limit", self.settings.max_requests))
+        Refusal::busy(format!("too many requests in progress: the limit is {}", self.settings.max_requests))
     }
 
-    /// The stream of what the server says unasked, until the session or the server ends.
+    /// Streams notifications that belong to no request, until the session or the server ends.
     fn listen(&self, head: &Head) -> Result<Answer, Refusal> {
-        Reads::of(head)?.need_events()?;
+        Accepts::of(head)?.need_events()?;
         let heard = self.session(head)?.upstream.listen();
         let closing = self.closing.clone();
         Ok(answer::events(stream::unfold((heard, closing), |(mut heard, closing)| async move {
@@ -76,69 +78,71 @@ impl<B: Backend> Front<B> {
                 biased;
                 said = heard.next() => answer::event(&said?),
                 () = closing.cancelled() => return None,
-                () = tokio::time::sleep(SIGN_OF_LIFE) => answer::sign_of_life(),
+                () = tokio::time::sleep(KEEP_ALIVE) => answer::keep_alive_comment(),
             };
             Some((Ok(event), (heard, closing)))
         })))
     }
 }
 
-/// Waits for a call. What is answered soon is one answer; what takes longer, or reports on its way, is a stream.
+/// Waits for a call. A call that is answered soon gets one JSON answer; one that takes longer or reports progress gets
+/// a stream.
 async fn follow(
     mut call: Call,
-    lone: bool,
-    reads: Reads,
+    stateless: bool,
+    accepts: Accepts,
     closing: CancellationToken,
 ) -> Result<Answer, Refusal> {
     let mut first = None;
-    if reads.json {
-        // A client that reads no events has to wait in silence.
+    if accepts.json {
+        // A client that reads no events has to wait without keep-alives.
         let patience = async {
-            match reads.events {
-                true => tokio::time::sleep(PATIENCE).await,
+            match accepts.events {
+                true => tokio::time::sleep(STREAM_AFTER).await,
                 false => std::future::pending().await,
             }
         };
         tokio::pin!(patience);
         loop {
-            let news = tokio::select! {
+            let event = tokio::select! {
                 biased;
-                news = news(&mut call, &closing) => news,
+                event = next_event(&mut call, &closing) => event,
                 () = &mut patience => break,
             };
-            match news {
-                News::Answer(answer) => {
-                    let status = if lone { eras::status(&answer) } else { StatusCode::OK };
+            match event {
+                CallEvent::Answer(answer) => {
+                    let status = if stateless { eras::status(&answer) } else { StatusCode::OK };
                     return Ok(answer::json(status, &answer));
                 }
-                News::Gone => return Err(post::gone(None)),
-                News::Report(report) if reads.events => {
+                CallEvent::Gone => return Err(post::gone(None)),
+                CallEvent::Report(report) if accepts.events => {
                     first = Some(report);
                     break;
                 }
-                News::Report(_) => {}
+                CallEvent::Report(_) => {}
             }
         }
     }
     Ok(answer::events(events(first, call, closing)))
 }
 
-/// What comes next for a call. Other calls may come to their end while the front closes; one that lasts has none.
-async fn news(call: &mut Call, closing: &CancellationToken) -> News {
+/// The next event of a call. While the front closes, calls may come to their end, except one that has no end of its
+/// own.
+async fn next_event(call: &mut Call, closing: &CancellationToken) -> CallEvent {
     let lasts = call.lasts;
     tokio::select! {
         biased;
-        news = call.next() => news,
-        () = closing.cancelled(), if lasts => News::Gone,
+        event = call.next() => event,
+        () = closing.cancelled(), if lasts => CallEvent::Gone,
     }
 }
 
-/// What a call reports, beginning with this, and its answer.
+/// Streams the reports of a call, beginning with `first`, and its answer.
 fn events(
     first: Option<Value>,
     call: Call,
     closing: CancellationToken,
-) -> impl Stream<Item = Result<Bytes, Cut>> + Send + 'static {
+) -> impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static {
     stream::unfold(Some((first, call, closing)), |state| async move {
         let (first, mut call, closing) = state?;
         if let Some(report) = first {
@@ -146,12 +150,12 @@ fn events(
         }
         let event = tokio::select! {
             biased;
-            news = news(&mut call, &closing) => match news {
-                News::Report(report) => answer::event(&report),
-                News::Answer(answer) => return Some((Ok(answer::event(&answer)), None)),
-                News::Gone => return Some((Err(Cut), None)),
+            event = next_event(&mut call, &closing) => match event {
+                CallEvent::Report(report) => answer::event(&report),
+                CallEvent::Answer(answer) => return Some((Ok(answer::event(&answer)), None)),
+                CallEvent::Gone => return Some((Err(Interrupted), None)),
             },
-            () = tokio::time::sleep(SIGN_OF_LIFE) => answer::sign_of_life(),
+            () = tokio::time::sleep(KEEP_ALIVE) => answer::keep_alive_comment(),
         };
         Some((Ok(event), Some((None, call, closing))))
     })

@@ -1,4 +1,4 @@
-//! Who may ask anything at all. Decided from the head, before a byte of the body is read.
+//! Decides from the head of a request whether it is admitted, before a byte of the body is read.
 //!
 //! `Host` and `Origin` keep web pages out: a page that a browser has loaded may make the browser send requests here,
 //! under a name of the page's choice that resolves to our address, but it cannot choose these two headers.
@@ -12,30 +12,30 @@ use crate::backend::Backend;
 use crate::head::Head;
 use crate::refusal::{Refusal, code};
 
-/// The only path there is.
+/// The only path that is served.
 pub(crate) const PATH: &str = "/mcp";
 
-/// Which port an authority without one means.
+/// Ports of an authority that names none.
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
 
-/// Under which names one connection's server may be addressed.
+/// The names under which the server of one connection may be addressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts {
-    /// What the client connected to.
+    /// The address that the client connected to.
     local: SocketAddr,
     /// Further names, with a port or for all ports.
     names: Vec<String>,
 }
 
 impl Hosts {
-    /// The address that was connected to, `localhost` if it is one of loopback, and these names.
+    /// Admits the address that was connected to, `localhost` if that address is loopback, and `names`.
     pub fn new(local: SocketAddr, names: Vec<String>) -> Self {
         Self { local, names }
     }
 
-    /// Whether a page of this origin is one of ours. We speak plain HTTP; a proxy that speaks TLS for us has a name that
-    /// we were told, and pages there may have been loaded from it.
+    /// Whether a page of this origin is one of ours. We speak plain HTTP; a proxy that adds TLS has one of the
+    /// configured names, and our pages may have been loaded through it.
     fn admits_origin(&self, origin: &str) -> bool {
         if let Some(authority) = origin.strip_prefix("http://") {
             return self.admits(authority);
@@ -79,44 +79,48 @@ fn split(authority: &str) -> Option<(&str, u16)> {
     }
 }
 
-/// What is asked for, once the door is open.
+/// The action of an admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum Action {
     Post,
-    /// What the server says unasked, in a session.
+    /// Listen for notifications of a session.
     Listen,
-    /// The end of a session.
+    /// End a session.
     Delete,
 }
 
-/// Whether the request is for us and comes from no other site's page; else why it is refused.
+/// Checks that the request is for us and does not come from a page of another site; otherwise returns the reason.
 pub(crate) fn check_site(head: &Head, hosts: &Hosts) -> Result<(), &'static str> {
     if !head.get("host").is_some_and(|host| hosts.admits(host)) {
         return Err("the Host header names another server");
     }
     match head.get("origin").is_none_or(|origin| hosts.admits_origin(origin)) {
         true => Ok(()),
-        false => Err("requests from web pages are not answered: the Origin header names another site"),
+        false => Err("the Origin header names another site; requests from web pages are refused"),
     }
 }
 
-pub(crate) fn admit(head: &Head, hosts: &Hosts, backend: &impl Backend) -> Result<Wish, Refusal> {
+pub(crate) fn admit(head: &Head, hosts: &Hosts, backend: &impl Backend) -> Result<Action, Refusal> {
     check_site(head, hosts).map_err(|problem| Refusal::new(StatusCode::FORBIDDEN, code::REFUSED, problem))?;
     if !bearer(head).is_some_and(|token| backend.knows(token)) {
-        return Err(Refusal::new(StatusCode::UNAUTHORIZED, code::REFUSED, "a valid bearer token is needed")
-            .with_header(WWW_AUTHENTICATE, "Bearer realm=\"agentiso\""));
+        return Err(Refusal::new(
+            StatusCode::UNAUTHORIZED,
+            code::REFUSED,
+            "a valid bearer token is required",
+        )
+        .with_header(WWW_AUTHENTICATE, "Bearer realm=\"agentiso\""));
     }
     if head.path != PATH {
-        let message = format!("there is nothing here; MCP is at {PATH}");
+        let message = format!("not found; MCP is at {PATH}");
         return Err(Refusal::new(StatusCode::NOT_FOUND, code::REFUSED, message));
     }
     let is_in_session = head.get("mcp-session-id").is_some();
     match head.method {
-        Method::POST => Ok(Wish::Post),
-        Method::GET if is_in_session => Ok(Wish::Listen),
-        Method::DELETE => Ok(Wish::Delete),
+        Method::POST => Ok(Action::Post),
+        Method::GET if is_in_session => Ok(Action::Listen),
+        Method::DELETE => Ok(Action::Delete),
         _ => {
-            let words = "only POST, GET in a session and DELETE are answered";
+            let words = "only POST, DELETE and, in a session, GET are allowed";
             Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, code::REFUSED, words)
                 .with_header(ALLOW, "POST, DELETE"))
         }
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_answers_to_its_address_and_its_names() {
+    fn host_header_must_be_address_or_name() {
         let local = hosts("127.0.0.1:3000");
         for ours in ["127.0.0.1:3000", "localhost:3000", "LOCALHOST:3000", "vm.example", "VM.example:9"] {
             assert!(local.admits(ours), "{ours}");
@@ -166,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_came_over_tls_are_ours_under_the_names_of_a_proxy() {
+    fn https_origin_must_be_a_configured_name() {
         let names = ["vm.example", "other.example:8443", "third.example:443"].map(str::to_owned).to_vec();
         let local = Hosts::new("127.0.0.1:3000".parse().unwrap(), names);
         for ours in [
@@ -196,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_authority_with_another_name_is_admitted(name in "[a-z0-9.:@\\[\\]-]{0,24}") {
+        fn unknown_authority_is_never_admitted(name in "[a-z0-9.:@\\[\\]-]{0,24}") {
             let local = hosts("127.0.0.1:3000");
             let known = ["127.0.0.1:3000", "localhost:3000", "other.example:8080"];
             let named = name == "vm.example" || name.starts_with("vm.example:");

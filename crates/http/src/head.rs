@@ -1,4 +1,5 @@
-//! The head of a request, as far as it decides anything. What two readers could take for two things is refused.
+//! The head of a request, as far as decisions depend on it. Heads that two readers could understand differently are
+//! refused.
 
 use http::request::Parts;
 use http::{HeaderMap, Method};
@@ -14,15 +15,15 @@ pub(crate) struct Head {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum HeadError {
-    #[error("the request line must have a path and nothing before it")]
+    #[error("the request line must have a path, not a URL")]
     Target,
-    #[error("the header {0} is there twice")]
+    #[error("duplicate header {0}")]
     Twice(&'static str),
-    #[error("the header {0} has characters that a header cannot have")]
+    #[error("the header {0} has invalid characters")]
     Text(&'static str),
 }
 
-/// Headers that decide something. Of two that differ, another reader might take the other one.
+/// Headers that decisions depend on. If one is there twice, another reader might use the other value.
 const DECISIVE: &[&str] = &[
     "host",
     "authorization",
@@ -36,7 +37,7 @@ const DECISIVE: &[&str] = &[
 
 impl Head {
     pub(crate) fn of(parts: Parts) -> Result<Self, HeadError> {
-        // A host in the request line would count for more than the header, which is what we look at.
+        // A host in the request line would override the header, and the header is what is checked.
         if parts.uri.authority().is_some() {
             return Err(HeadError::Target);
         }
@@ -58,7 +59,7 @@ impl Head {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// All values of a header that is a list, and may as well be written in several lines. `None`: there is none.
+    /// All values of a list header, which may be split over several lines. `None` if the header is absent.
     pub(crate) fn list(&self, name: &str) -> Option<String> {
         let lines: Vec<_> = self.headers.get_all(name).iter().filter_map(|line| line.to_str().ok()).collect();
         (!lines.is_empty()).then(|| lines.join(","))
@@ -67,7 +68,7 @@ impl Head {
 
 #[cfg(test)]
 impl Head {
-    /// For tests of what reads it.
+    /// A head for tests of its readers.
     pub(crate) fn with(headers: &[(&str, &str)]) -> Self {
         let request =
             headers.iter().fold(http::Request::post("/mcp"), |r, (name, value)| r.header(*name, *value));
@@ -84,14 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_head_is_read() {
+    fn ordinary_head_is_read() {
         let head = of(http::Request::post("/mcp?x=1").header("Host", "a:1")).unwrap();
         assert_eq!((head.method.as_str(), head.path.as_str()), ("POST", "/mcp"));
         assert_eq!((head.get("host"), head.get("origin")), (Some("a:1"), None));
     }
 
     #[test]
-    fn what_two_readers_could_take_for_two_things_is_refused() {
+    fn ambiguous_head_is_refused() {
         let twice = http::Request::post("/mcp").header("Host", "a").header("host", "a");
         assert_eq!(of(twice).unwrap_err(), HeadError::Twice("host"));
         let foreign = http::Request::post("/mcp").header("Origin", &b"http://\xff"[..]);

@@ -1,14 +1,15 @@
-//! MCP over streamable HTTP, in front of whatever speaks JSON-RPC lines.
+//! MCP over streamable HTTP, in front of any server that speaks JSON-RPC lines.
 //!
 //! ```text
 //!  socket ── hyper ── head ── guard (Host, Origin, token) ── body ── eras ── post ── upstream ── lines ── MCP server
 //!     └──── answer ◀── one JSON answer, or a stream of events ◀── exchange ◀───────────┘
 //! ```
 //!
-//! This crate knows HTTP and the two eras of the protocol: sessions that begin with `initialize` and have a connection
-//! to the server each, and requests that stand for themselves, which share one. What a request means is the server's to
-//! say. A [`Front`] serves one [`Backend`], whoever connects; [`listen`] puts it on a TCP socket. [`serve_plain`] answers
-//! requests that are no MCP. Other servers may want a [`Patient`] stream as well.
+//! This crate knows HTTP and the two eras of the protocol. In the older era a session begins with `initialize` and has
+//! its own connection to the MCP server; in the stateless era each request is complete by itself, and all of them share
+//! one connection. The crate does not interpret requests: that is left to the MCP server. A [`Front`] serves one
+//! [`Backend`] on any stream; [`listen`] puts it on a TCP socket. [`serve_plain`] answers requests that are not MCP.
+//! Other servers may use a [`Patient`] stream as well.
 
 mod answer;
 mod backend;
@@ -22,13 +23,13 @@ mod head;
 mod linger;
 mod listen;
 mod patient;
+mod permits;
 mod plain;
 mod post;
 mod refusal;
 mod session;
 mod settings;
 mod token;
-mod turn;
 mod upstream;
 
 pub use backend::Backend;

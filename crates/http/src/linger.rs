@@ -1,12 +1,12 @@
-//! How a connection ends so that the client still hears the last answer.
+//! Closes a connection so that the client can still read the last answer.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::settings::LINGER;
 
-/// Ends, and throws away what a refused client still sends: closed at once, the connection would be reset and the
-/// refusal lost.
+/// Shuts the sending side down, then reads and discards what a refused client still sends. Closing at once would reset
+/// the connection, and the client would lose the refusal.
 pub(crate) async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let rest = async {
         let mut bytes = [0; 4096];
@@ -14,6 +14,6 @@ pub(crate) async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
             while matches!(stream.read(&mut bytes).await, Ok(1..)) {}
         }
     };
-    // One that goes on for longer is cut off.
+    // A client that sends for longer is cut off.
     let _ = timeout(LINGER, rest).await;
 }

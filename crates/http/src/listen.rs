@@ -1,4 +1,4 @@
-//! A front on a TCP socket.
+//! Serves a front on a TCP socket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,12 @@ use crate::front::Front;
 use crate::guard::Hosts;
 use crate::settings::GRACE;
 
-/// Out of descriptors, or a client that left at once: others may still be served, but not faster than that can pass.
+/// Pause after a failed accept, such as without free descriptors: others may still be served, but retrying at once
+/// would spin.
 const AFTER_FAILURE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop`; then calls under way may go on for a moment. `names` are further names of this server.
+/// Serves until `stop`; then calls in progress may continue for a few seconds. `names` are further names of this
+/// server.
 pub async fn listen<B: Backend>(
     front: Arc<Front<B>>,
     listener: TcpListener,
@@ -33,12 +35,12 @@ pub async fn listen<B: Backend>(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept an HTTP connection");
                 tokio::time::sleep(AFTER_FAILURE).await;
                 continue;
             }
         };
-        // An answer goes out in one piece, and must not wait for the next one.
+        // An answer goes out in one piece and must not wait for more data.
         let Ok(local) = stream.set_nodelay(true).and_then(|()| stream.local_addr()) else { continue };
         let (front, hosts) = (front.clone(), Hosts::new(local, names.clone()));
         connections.spawn(async move { front.serve(stream, &hosts).await });
@@ -47,6 +49,6 @@ pub async fn listen<B: Backend>(
     front.close();
     let rest = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(GRACE, rest).await.is_err() {
-        tracing::info!(left = connections.len(), "calls over HTTP were cut off");
+        tracing::info!(left = connections.len(), "HTTP calls were aborted at shutdown");
     }
 }

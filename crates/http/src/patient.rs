@@ -1,4 +1,4 @@
-//! A stream on which writing fails when the other side has taken nothing for too long.
+//! A stream whose writes fail when the other side has read nothing for too long.
 
 use std::future::Future;
 use std::io;
@@ -14,7 +14,7 @@ use crate::settings::WRITE_DEADLINE;
 #[derive(Debug)]
 pub struct Patient<S> {
     stream: S,
-    /// When patience ends, while something waits to be taken.
+    /// End of the waiting time, valid while `is_waiting`.
     deadline: Pin<Box<Sleep>>,
     is_waiting: bool,
 }
@@ -70,14 +70,14 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_that_takes_nothing_is_given_up() {
+    async fn write_to_a_stalled_reader_times_out() {
         let (ours, mut theirs) = tokio::io::duplex(4);
         let mut ours = Patient::new(ours);
         ours.write_all(b"1234").await.unwrap();
         let begun = Instant::now();
         assert_eq!(ours.write_all(b"5").await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed().as_secs(), WRITE_DEADLINE.as_secs());
-        // One that takes a little is waited for as long again.
+        // A reader that takes a little gets the full time again.
         theirs.read_u8().await.unwrap();
         ours.write_all(b"5").await.unwrap();
     }

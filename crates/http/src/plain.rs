@@ -1,4 +1,4 @@
-//! Requests that are no MCP: one on each connection, answered with JSON.
+//! Serves HTTP requests that are not MCP: one per connection, answered with JSON.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -22,7 +22,7 @@ use crate::linger::linger;
 use crate::patient::Patient;
 use crate::settings::{HEAD_DEADLINE, MAX_HEAD, MAX_HEADERS};
 
-/// What was asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
     pub method: Method,
@@ -31,7 +31,7 @@ pub struct Plain {
     pub body: Vec<u8>,
 }
 
-/// What is answered.
+/// Its answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlainAnswer {
     status: StatusCode,
@@ -62,8 +62,8 @@ impl PlainAnswer {
     }
 }
 
-/// Reads one request, has it answered, and ends the connection. What cannot be read is refused without asking. An error
-/// if the connection broke before the answer was out.
+/// Accepts one request, answers it with `answer`, and ends the connection. A request that cannot be read is refused
+/// without calling `answer`. Returns an error if the connection broke before the answer was sent.
 pub async fn serve_plain<S, F>(
     stream: S,
     hosts: &Hosts,
@@ -81,9 +81,9 @@ where
             let answered = match (read(request, hosts, max_body).await, answer) {
                 (Ok(plain), Some(answer)) => answer(plain).await,
                 (Err(refusal), _) => refusal,
-                // Connections are not kept for a second one.
+                // Connections are not kept for a second request.
                 (Ok(_), None) => {
-                    let words = "one request is answered on each connection";
+                    let words = "only one request per connection is answered";
                     PlainAnswer::refusal(StatusCode::SERVICE_UNAVAILABLE, "one_at_a_time", words)
                 }
             };
@@ -96,14 +96,14 @@ where
         .max_header_size(MAX_HEAD)
         .max_headers(MAX_HEADERS)
         .keep_alive(false)
-        // Whoever has said all it has to say still waits for the answer.
+        // A client that has shut its sending side down still waits for the answer.
         .half_close(true)
         .title_case_headers(true)
         .serve_connection(TokioIo::new(Patient::new(stream)), service);
     let ended = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
     let is_heard = ended.as_ref().err().is_none_or(hyper::Error::is_parse);
     if is_heard {
-        // What was refused may not have been read to its end.
+        // A refused request may not have been read to its end.
         linger(connection.into_parts().io.into_inner()).await;
     }
     ended.map_err(io::Error::other)
@@ -141,7 +141,7 @@ mod tests {
             let Plain { method, path, body } = plain;
             PlainAnswer::ok(json!([method.as_str(), path, String::from_utf8(body).unwrap()]))
         };
-        // hyper tells of a request that it could not read.
+        // hyper returns an error for a request that it could not read.
         let _ = serve_plain(server, &hosts, 10, echo).await;
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_request_is_answered_and_the_connection_ends() {
+    async fn plain_connection_serves_one_request() {
         let answer = ask("POST /a?b HTTP/1.1\r\nHost: localhost:8080\r\nContent-Length: 2\r\n\r\nhi").await;
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         assert!(answer.to_lowercase().contains("connection: close\r\n"), "{answer}");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_is_refused_while_it_sends_is_not_reset() {
+    async fn refused_sender_is_not_reset() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_malformed_too_long_or_from_elsewhere_is_refused() {
+    async fn bad_plain_requests_are_refused() {
         let host = "Host: 127.0.0.1:8080\r\n";
         let cases = [
             ("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n".to_owned(), "403 "),

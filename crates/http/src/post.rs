@@ -1,4 +1,4 @@
-//! What becomes of a message that a client has sent.
+//! Handles a message that a client has posted: opens a session, or passes the message on to the MCP server.
 
 use std::sync::Arc;
 
@@ -11,33 +11,33 @@ use crate::backend::Backend;
 use crate::eras::{self, Era, Kind};
 use crate::front::Front;
 use crate::head::Head;
+use crate::permits::Permit;
 use crate::refusal::{Refusal, code};
 use crate::session::Session;
-use crate::turn::Turn;
 use crate::upstream::{Call, Upstream};
 
-/// By which a client is known after the handshake.
+/// Header that names the session after the handshake.
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// What the client gets.
+/// The reply to a posted message.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Now(Answer),
-    /// The answer to this call, which stands for itself or not.
+    /// The answer to this call will come later.
     Later {
         call: Call,
-        lone: bool,
+        stateless: bool,
     },
 }
 
-/// What a client says it can read.
+/// The answer formats that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reads {
+pub(crate) struct Accepts {
     pub(crate) json: bool,
     pub(crate) events: bool,
 }
 
-impl Reads {
+impl Accepts {
     pub(crate) fn of(head: &Head) -> Result<Self, Refusal> {
         let Some(accept) = head.list("accept") else { return Ok(Self { json: true, events: true }) };
         let accepted = |range: &str| {
@@ -48,15 +48,15 @@ impl Reads {
                 item == range || item == "*/*" || item.strip_suffix("/*") == Some(family)
             })
         };
-        let reads = Self { json: accepted("application/json"), events: accepted("text/event-stream") };
-        if reads.json || reads.events {
-            return Ok(reads);
+        let accepts = Self { json: accepted("application/json"), events: accepted("text/event-stream") };
+        if accepts.json || accepts.events {
+            return Ok(accepts);
         }
-        let words = "the Accept header must allow application/json or text/event-stream, or better both";
+        let words = "the Accept header must allow application/json or text/event-stream, preferably both";
         Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, code::INVALID_REQUEST, words))
     }
 
-    /// For what can be told in no other way.
+    /// Refuses clients that do not accept events, where nothing else is possible.
     pub(crate) fn need_events(self) -> Result<(), Refusal> {
         let words = "the Accept header must allow text/event-stream";
         let refusal = || Refusal::new(StatusCode::NOT_ACCEPTABLE, code::INVALID_REQUEST, words);
@@ -64,7 +64,7 @@ impl Reads {
     }
 }
 
-/// Bodies are JSON and say so. A page in a browser cannot say it without asking us first.
+/// Bodies must be declared as JSON. A web page cannot send that type to us without a preflight request.
 pub(crate) fn check_type(head: &Head) -> Result<(), Refusal> {
     let kind = head.get("content-type").and_then(|kind| kind.split(';').next()).unwrap_or_default();
     if kind.trim().eq_ignore_ascii_case("application/json") {
@@ -75,51 +75,52 @@ pub(crate) fn check_type(head: &Head) -> Result<(), Refusal> {
 }
 
 impl<B: Backend> Front<B> {
-    pub(crate) async fn post(&self, head: &Head, body: &[u8], turn: Turn) -> Result<Reply, Refusal> {
+    pub(crate) async fn post(&self, head: &Head, body: &[u8], permit: Permit) -> Result<Reply, Refusal> {
         let message: Value = serde_json::from_slice(body).map_err(|error| {
             Refusal::new(StatusCode::BAD_REQUEST, code::PARSE, format!("the body is not JSON: {error}"))
         })?;
         let kind = eras::kind(&message)?;
-        if kind == Kind::Request && turn.is_spare() {
+        if kind == Kind::Request && permit.is_spare() {
             return Err(self.busy().of(message.get("id")));
         }
         match (eras::era(&message, kind, head)?, kind) {
-            (Era::Opens, _) => self.open(message, turn).await,
-            (Era::Belongs, kind) => {
+            (Era::OpensSession, _) => self.open(message, permit).await,
+            (Era::InSession, kind) => {
                 let session = self.session(head).map_err(|refusal| refusal.of(message.get("id")))?;
-                pass_on(&session.upstream, message, kind, turn)
+                pass_on(&session.upstream, message, kind, permit)
             }
-            (Era::Stands, Kind::Request) => {
-                let upstream = self.lone().await.map_err(|reason| unreachable(&message, &reason))?;
+            (Era::Stateless, Kind::Request) => {
+                let upstream =
+                    self.stateless_upstream().await.map_err(|reason| unreachable(&message, &reason))?;
                 let id = message.get("id").cloned();
-                let call = upstream.call(message, turn).map_err(|_| gone(id.as_ref()))?;
-                Ok(Reply::Later { call, lone: true })
+                let call = upstream.call(message, permit).map_err(|_| gone(id.as_ref()))?;
+                Ok(Reply::Later { call, stateless: true })
             }
-            // A request that stands for itself is cancelled by hanging up; there is nothing else to be told.
-            (Era::Stands, Kind::Notification | Kind::Answer) => {
+            // A stateless request is cancelled by hanging up, so no notification has an effect.
+            (Era::Stateless, Kind::Notification | Kind::Answer) => {
                 Ok(Reply::Now(answer::empty(StatusCode::ACCEPTED)))
             }
         }
     }
 
-    /// The handshake of a new session.
-    async fn open(&self, message: Value, turn: Turn) -> Result<Reply, Refusal> {
+    /// Performs the handshake of a new session.
+    async fn open(&self, message: Value, permit: Permit) -> Result<Reply, Refusal> {
         let id = message.get("id").cloned();
-        let place = self.sessions.place().ok_or_else(|| {
+        let reservation = self.sessions.reserve().ok_or_else(|| {
             let limit = self.settings.max_sessions;
-            Refusal::busy(format!("{limit} sessions are open, which is the limit; end one with DELETE"))
+            Refusal::busy(format!("too many sessions: the limit is {limit}; end one with DELETE"))
                 .of(id.as_ref())
         })?;
         let stream = self.backend.open().await.map_err(|reason| unreachable(&message, &reason))?;
         let upstream = Arc::new(Upstream::new(stream, Some(self.settings.session_idle)));
-        let call = upstream.call(message, turn).map_err(|_| gone(id.as_ref()))?;
+        let call = upstream.call(message, permit).map_err(|_| gone(id.as_ref()))?;
         let answer = call.answered().await.map_err(|_| gone(id.as_ref()))?;
         let answered = answer::json(StatusCode::OK, &answer);
         let Some(version) = answer["result"]["protocolVersion"].as_str() else {
             return Ok(Reply::Now(answered));
         };
         let session = Session { upstream, version: version.to_owned() };
-        let taken = place.take(session).map_err(|error| error.to_string());
+        let taken = reservation.fill(session).map_err(|error| error.to_string());
         let named = taken.and_then(|id| HeaderValue::try_from(id).map_err(|error| error.to_string()));
         let name = named.map_err(|error| {
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, code::INTERNAL, error).of(id.as_ref())
@@ -135,12 +136,13 @@ impl<B: Backend> Front<B> {
         }
     }
 
-    /// The session that a request belongs to.
+    /// Finds the session that a request belongs to.
     pub(crate) fn session(&self, head: &Head) -> Result<Session, Refusal> {
         let session = self.sessions.find(session_id(head)?).ok_or_else(unknown_session)?;
         match head.get("mcp-protocol-version") {
             Some(version) if version != session.version => {
-                let words = format!("this session speaks {}, not {version:?}", session.version);
+                let words =
+                    format!("this session uses protocol version {}, not {version:?}", session.version);
                 Err(Refusal::new(StatusCode::BAD_REQUEST, code::INVALID_REQUEST, words))
             }
             Some(_) | None => Ok(session),
@@ -150,29 +152,29 @@ impl<B: Backend> Front<B> {
 
 fn session_id(head: &Head) -> Result<&str, Refusal> {
     head.get(SESSION_ID.as_str()).ok_or_else(|| {
-        let words = "the Mcp-Session-Id header is missing; begin with initialize, whose answer has it";
+        let words = "the Mcp-Session-Id header is missing; send initialize first, its answer has the id";
         Refusal::new(StatusCode::BAD_REQUEST, code::INVALID_REQUEST, words)
     })
 }
 
-fn pass_on(upstream: &Arc<Upstream>, message: Value, kind: Kind, turn: Turn) -> Result<Reply, Refusal> {
+fn pass_on(upstream: &Arc<Upstream>, message: Value, kind: Kind, permit: Permit) -> Result<Reply, Refusal> {
     match kind {
         Kind::Request => {
             let id = message.get("id").cloned();
-            let call = upstream.call(message, turn).map_err(|_| gone(id.as_ref()))?;
-            Ok(Reply::Later { call, lone: false })
+            let call = upstream.call(message, permit).map_err(|_| gone(id.as_ref()))?;
+            Ok(Reply::Later { call, stateless: false })
         }
         Kind::Notification => {
-            upstream.notify(message, turn);
+            upstream.notify(message, permit);
             Ok(Reply::Now(answer::empty(StatusCode::ACCEPTED)))
         }
-        // The server asks nothing, so there is nothing to answer.
+        // The server sends no requests, so no answer is expected.
         Kind::Answer => Ok(Reply::Now(answer::empty(StatusCode::ACCEPTED))),
     }
 }
 
 fn unknown_session() -> Refusal {
-    let words = "there is no such session, or it has ended; begin with initialize";
+    let words = "unknown or ended session; send initialize to start a new one";
     Refusal::new(StatusCode::NOT_FOUND, code::REFUSED, words)
 }
 
@@ -181,8 +183,13 @@ fn unreachable(message: &Value, reason: &str) -> Refusal {
 }
 
 pub(crate) fn gone(id: Option<&Value>) -> Refusal {
-    Refusal::new(StatusCode::BAD_GATEWAY, code::INTERNAL, "the server ended before it answered; try again")
-        .of(id)
+    Refusal::new(
+        StatusCode::BAD_GATEWAY,
+        code::INTERNAL,
+        "the daemon closed the connection before it \
+                                                           answered; try again",
+    )
+    .of(id)
 }
 
 #[cfg(test)]
@@ -190,17 +197,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_client_reads_is_what_it_says() {
-        let reads = |accept: &str| {
-            Reads::of(&Head::with(&[("Accept", accept)])).ok().map(|Reads { json, events }| (json, events))
+    fn accept_header_selects_answer_formats() {
+        let accepts = |accept: &str| {
+            Accepts::of(&Head::with(&[("Accept", accept)]))
+                .ok()
+                .map(|Accepts { json, events }| (json, events))
         };
-        assert_eq!(reads("application/json, text/event-stream"), Some((true, true)));
-        assert_eq!(reads("*/*"), Some((true, true)));
-        assert_eq!(reads("Application/JSON;q=1"), Some((true, false)));
-        assert_eq!(reads("text/*"), Some((false, true)));
-        assert_eq!(reads("text/html"), None);
-        assert_eq!(reads("application/jsonp, x/application/json"), None);
+        assert_eq!(accepts("application/json, text/event-stream"), Some((true, true)));
+        assert_eq!(accepts("*/*"), Some((true, true)));
+        assert_eq!(accepts("Application/JSON;q=1"), Some((true, false)));
+        assert_eq!(accepts("text/*"), Some((false, true)));
+        assert_eq!(accepts("text/html"), None);
+        assert_eq!(accepts("application/jsonp, x/application/json"), None);
         let lines = [("Accept", "application/json"), ("Accept", "text/event-stream")];
-        assert_eq!(Reads::of(&Head::with(&lines)), Ok(Reads { json: true, events: true }));
+        assert_eq!(Accepts::of(&Head::with(&lines)), Ok(Accepts { json: true, events: true }));
     }
 }

@@ -1,4 +1,4 @@
-//! How a request is refused: an HTTP status, and in the body a JSON-RPC error with the reason.
+//! Refusals of requests: an HTTP status, and in the body a JSON-RPC error with the reason.
 
 use http::StatusCode;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
@@ -15,7 +15,7 @@ pub(crate) mod code {
     pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
     pub(crate) const INVALID_PARAMS: i64 = -32602;
     pub(crate) const INTERNAL: i64 = -32603;
-    /// The first that JSON-RPC leaves to servers.
+    /// The first code that JSON-RPC leaves to servers.
     pub(crate) const REFUSED: i64 = -32000;
     pub(crate) const HEADER_MISMATCH: i64 = -32020;
     pub(crate) const MISSING_CAPABILITY: i64 = -32021;
@@ -27,7 +27,7 @@ pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     code: i64,
     message: String,
-    /// Of the request, if it was read.
+    /// Id of the request, if it was read.
     id: Option<Box<Value>>,
     header: Option<(HeaderName, &'static str)>,
 }

@@ -1,5 +1,5 @@
-//! The sessions of one front, by their ids. One whose conversation has ended is forgotten when it is next looked for, or
-//! when there is need of its place.
+//! The sessions of one front, by id. A session whose connection to the server has ended is not found any more, and is
+//! removed when a new session is reserved.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,13 +23,13 @@ pub(crate) struct Sessions {
 #[derive(Debug, Default)]
 struct Table {
     sessions: HashMap<String, Session>,
-    /// Handshakes under way.
-    promised: usize,
+    /// Handshakes in progress.
+    reserved: usize,
 }
 
-/// A place for a session that is about to begin.
+/// A reserved entry for a session that is about to begin. Dropping it releases the reservation.
 #[derive(Debug)]
-pub(crate) struct Place<'a>(&'a Sessions);
+pub(crate) struct Reservation<'a>(&'a Sessions);
 
 impl Sessions {
     pub(crate) fn new(limit: usize) -> Self {
@@ -41,39 +41,40 @@ impl Sessions {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: there are as many as there may be.
-    pub(crate) fn place(&self) -> Option<Place<'_>> {
+    /// `None` if the limit of sessions is reached.
+    pub(crate) fn reserve(&self) -> Option<Reservation<'_>> {
         let mut table = self.table();
         table.sessions.retain(|_, session| !session.upstream.is_gone());
-        if table.sessions.len() + table.promised >= self.limit {
+        if table.sessions.len() + table.reserved >= self.limit {
             return None;
         }
-        table.promised += 1;
-        Some(Place(self))
+        table.reserved += 1;
+        Some(Reservation(self))
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<Session> {
         self.table().sessions.get(id).filter(|session| !session.upstream.is_gone()).cloned()
     }
 
-    /// Whether there was one.
+    /// Whether the session existed.
     pub(crate) fn end(&self, id: &str) -> bool {
         let ended = self.table().sessions.remove(id);
         ended.is_some_and(|session| !session.upstream.is_gone())
     }
 }
 
-impl Place<'_> {
-    /// The id of the session, as hard to guess as a token: it is one, for whoever has the other.
-    pub(crate) fn take(self, session: Session) -> Result<String, TokenError> {
+impl Reservation<'_> {
+    /// Returns the id of the session. It is as hard to guess as a token, because together with the token it grants
+    /// access.
+    pub(crate) fn fill(self, session: Session) -> Result<String, TokenError> {
         let id = Token::random("")?.expose().to_owned();
         self.0.table().sessions.insert(id.clone(), session);
         Ok(id)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.0.table().promised -= 1;
+        self.0.table().reserved -= 1;
     }
 }

@@ -1,26 +1,26 @@
-//! Bearer tokens: made at random, kept as hashes, compared in constant time.
+//! Bearer tokens: generated at random, stored as hashes, compared in constant time.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// Bytes of randomness, which are twice as many digits.
+/// Random bytes of a token, which become twice as many digits.
 const RANDOM: usize = 32;
 
-/// A token that somebody else made must be as hard to guess.
+/// A token from elsewhere must be as hard to guess.
 const SHORTEST: usize = 32;
 const LONGEST: usize = 512;
 
 #[derive(Debug, Error)]
 pub enum TokenError {
-    #[error("the host has no random numbers: {0}")]
+    #[error("cannot get random numbers from the host: {0}")]
     Random(getrandom::Error),
-    #[error("a token has {SHORTEST} to {LONGEST} letters, digits and signs, and no spaces")]
+    #[error("a token must be {SHORTEST} to {LONGEST} letters, digits or symbols, without spaces")]
     Form,
 }
 
-/// The token itself. Shown by nothing but [`expose`](Self::expose).
+/// The token itself. Only [`expose`](Self::expose) shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -37,7 +37,7 @@ impl Token {
         if is_token { Ok(Self(text.to_owned())) } else { Err(TokenError::Form) }
     }
 
-    /// For whoever is to have it.
+    /// The secret, for the client that is to use it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -53,7 +53,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What is kept of a token. It has enough randomness of its own, so a plain hash tells nothing about it.
+/// The stored form of a token. A token has enough randomness that its plain hash reveals nothing about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenHash([u8; 32]);
 
@@ -73,7 +73,7 @@ impl TokenHash {
         Some(Self(bytes))
     }
 
-    /// Whether this is the token. Takes as long for one that is nearly right as for any other.
+    /// Whether `text` is the token. Takes the same time for a nearly right text as for any other.
     pub fn is_of(&self, text: &str) -> bool {
         let Self(other) = Self::of(text);
         let differences = self.0.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b));
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_known_by_its_hash_and_not_shown() {
+    fn token_matches_its_hash_and_stays_hidden() {
         let token = Token::random("mcp-").unwrap();
         assert_eq!(token.expose().len(), 4 + 64);
         let hash = TokenHash::parse(&token.hash().to_string()).unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn short_tokens_and_texts_that_are_no_hash_are_refused() {
+    fn short_tokens_and_malformed_hashes_are_refused() {
         assert!(Token::parse("secret").is_err());
         assert!(Token::parse(&"a b".repeat(20)).is_err());
         assert!(Token::parse(&"x".repeat(32)).is_ok());

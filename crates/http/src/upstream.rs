@@ -1,7 +1,8 @@
-//! One conversation with the MCP server, shared by the requests that belong to it.
+//! One connection to the MCP server, shared by the requests that belong to it.
 //!
-//! Requests get numbers of our own on the way in and their ids back on the way out: two clients that know nothing of each
-//! other may use the same id. The same holds for the tokens of progress reports, by which those find their request.
+//! Requests get numbers of our own on the way to the server and their ids back on the way to the client: two clients
+//! that know nothing of each other may use the same id. Tokens of progress reports are replaced in the same way, so
+//! that a report finds its request.
 
 mod call;
 #[cfg(test)]
@@ -19,57 +20,57 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use call::{Call, Listening, News};
+pub(crate) use call::{Call, CallEvent, Listening};
 
+use crate::permits::Permit;
 use crate::refusal::code;
-use crate::turn::Turn;
 
-/// Reports that may wait for a client that reads slowly; more are lost, the answer never is. As many as there are
-/// resources that one client follows.
+/// Reports that may wait for a client that reads slowly; further reports are dropped, the answer never is. As many as
+/// the resources that one client may follow.
 const REPORTS: usize = 64;
 
-/// Where a message says to which request for notifications it belongs.
+/// The key under which a message names the subscription request it belongs to.
 const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// The request whose answer is a stream without an end.
 const SUBSCRIBING: &str = "subscriptions/listen";
 
-/// What is kept of a request that has given its turn back: ids and tokens that somebody would really use.
+/// Longest id or token of a subscription that gives its permit back: these stay in memory, and real ones are shorter.
 const MAX_KEPT: usize = 1024;
 
-/// How much is read at once.
+/// Bytes that are read from the server at once.
 const READ_SIZE: usize = 64 * 1024;
 
-/// Dropped, the conversation ends, and everything that it has under way.
+/// Dropping it ends the connection and everything in progress on it.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     calls: Arc<Calls>,
     _task: AbortOnDropHandle<()>,
 }
 
-/// The server has ended the conversation.
+/// The server has closed the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone;
 
 #[derive(Debug)]
 struct Calls {
     state: Mutex<State>,
-    /// Without a bound of its own: lines have the turns of their requests until they are written, and turns are counted.
+    /// Unbounded: each line holds the permit of its request until it is written, and permits are limited.
     lines: mpsc::UnboundedSender<Line>,
 }
 
 #[derive(Debug)]
 struct Line {
     bytes: Vec<u8>,
-    /// None with the cancellation of a call that has none any more, of which there are no more than connections.
-    _turn: Option<Turn>,
+    /// `None` for the cancellation of a call that holds no permit; there are no more of these than connections.
+    _permit: Option<Permit>,
 }
 
 #[derive(Debug)]
 struct State {
     next: u64,
     waiting: HashMap<u64, Waiting>,
-    /// Streams for what is said unasked, the newest last.
+    /// Streams for notifications without a request, the newest last.
     listening: Vec<mpsc::Sender<Value>>,
     used: Instant,
     is_gone: bool,
@@ -84,7 +85,7 @@ struct Waiting {
 }
 
 impl Upstream {
-    /// Takes over a fresh connection. With `idle`, it ends after so long without any request.
+    /// Takes over a new connection. With `idle`, it ends after that time without any request.
     pub(crate) fn new(stream: UnixStream, idle: Option<Duration>) -> Self {
         let (lines, queue) = mpsc::unbounded_channel();
         let state = State {
@@ -103,8 +104,8 @@ impl Upstream {
         self.calls.state().is_gone
     }
 
-    /// Passes a request on.
-    pub(crate) fn call(self: &Arc<Self>, mut request: Value, turn: Turn) -> Result<Call, Gone> {
+    /// Passes a request on to the server.
+    pub(crate) fn call(self: &Arc<Self>, mut request: Value, permit: Permit) -> Result<Call, Gone> {
         let (reports, reported) = mpsc::channel(REPORTS);
         let (answer, answered) = oneshot::channel();
         let mut state = self.calls.state();
@@ -121,14 +122,14 @@ impl Upstream {
         state.waiting.insert(number, Waiting { id, token, reports, answer });
         state.used = Instant::now();
         drop(state);
-        self.calls.send(&request, Some(turn.clone()));
-        // Somebody who only listens must not keep others from asking. Connections are counted as well.
-        let turn = if lasts && is_small { None } else { Some(turn) };
-        Ok(Call { number, lasts, turn, reports: reported, answer: answered, upstream: self.clone() })
+        self.calls.send(&request, Some(permit.clone()));
+        // A client that only listens must not use up permits. Connections are limited as well.
+        let permit = if lasts && is_small { None } else { Some(permit) };
+        Ok(Call { number, lasts, permit, reports: reported, answer: answered, upstream: self.clone() })
     }
 
-    /// What the server says unasked, from now on and until the conversation ends. Of several listeners only the one that
-    /// came last is told.
+    /// Receives notifications that belong to no request, until the connection ends. Of several listeners only the
+    /// newest gets them.
     pub(crate) fn listen(&self) -> Listening {
         let (said, heard) = mpsc::channel(REPORTS);
         let mut state = self.calls.state();
@@ -139,12 +140,12 @@ impl Upstream {
         Listening { heard, calls: Arc::downgrade(&self.calls) }
     }
 
-    /// Passes on what needs no answer.
-    pub(crate) fn notify(&self, notification: Value, turn: Turn) {
+    /// Passes on a message that needs no answer.
+    pub(crate) fn notify(&self, notification: Value, permit: Permit) {
         if notification["method"] == "notifications/cancelled" {
             for (number, waiting) in self.calls.withdraw(&notification["params"]["requestId"]) {
-                self.calls.send(&cancelled(number, "the client cancelled it"), Some(turn.clone()));
-                // The server does not answer it any more, and its connection waits.
+                self.calls.send(&cancelled(number, "the client cancelled it"), Some(permit.clone()));
+                // The server will not answer it any more, but its connection still waits.
                 let error = json!({ "code": code::REFUSED, "message": "the request was cancelled" });
                 let answer = json!({ "jsonrpc": "2.0", "id": waiting.id, "error": error });
                 let _ = waiting.answer.send(answer);
@@ -152,7 +153,7 @@ impl Upstream {
             return;
         }
         self.calls.state().used = Instant::now();
-        self.calls.send(&notification, Some(turn));
+        self.calls.send(&notification, Some(permit));
     }
 }
 
@@ -162,28 +163,28 @@ impl Calls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, message: &Value, turn: Option<Turn>) {
-        // If the conversation has ended, whoever waits is told by that.
-        let _ = self.lines.send(Line { bytes: format!("{message}\n").into_bytes(), _turn: turn });
+    fn send(&self, message: &Value, permit: Option<Permit>) {
+        // If the connection has ended, waiting calls learn of it by that.
+        let _ = self.lines.send(Line { bytes: format!("{message}\n").into_bytes(), _permit: permit });
     }
 
-    /// Takes out the requests of this id that are under way, with their numbers.
+    /// Removes the requests in progress that have this id, and returns them with their numbers.
     fn withdraw(&self, id: &Value) -> Vec<(u64, Waiting)> {
         self.state().waiting.extract_if(|_, waiting| waiting.id == *id).collect()
     }
 
-    /// Nobody waits for this answer any more: the server need not go on.
-    fn abandon(&self, number: u64, turn: Option<Turn>) {
+    /// Cancels a request whose client has gone.
+    fn abandon(&self, number: u64, permit: Option<Permit>) {
         if self.state().waiting.remove(&number).is_some() {
-            self.send(&cancelled(number, "the client hung up"), turn);
+            self.send(&cancelled(number, "the client hung up"), permit);
         }
     }
 
-    /// Gives what the server said to whoever waits for it.
+    /// Passes a message of the server to the call that waits for it.
     fn deliver(&self, mut message: Value) {
         let mut state = self.state();
         if message.get("method").is_some() {
-            return state.tell(message);
+            return state.route_notification(message);
         }
         state.used = Instant::now();
         let waiting = message["id"].as_u64().and_then(|number| state.waiting.remove(&number));
@@ -192,7 +193,7 @@ impl Calls {
                 *subscription = id.clone();
             }
             message["id"] = id;
-            // A client that has just gone needs none.
+            // The client may have gone meanwhile.
             let _ = answer.send(message);
         }
     }
@@ -204,7 +205,7 @@ impl Calls {
         state.listening.clear();
     }
 
-    /// Resolves when nothing was asked for so long.
+    /// Returns after `idle` time without any request.
     async fn silent_for(&self, idle: Duration) {
         loop {
             let until = {
@@ -220,9 +221,9 @@ impl Calls {
 }
 
 impl State {
-    /// Gives a notification to the request that it belongs to, or else to whoever listens. A client that reads too
+    /// Passes a notification to the request that it belongs to, or else to the newest listener. A client that reads too
     /// slowly misses it.
-    fn tell(&mut self, mut message: Value) {
+    fn route_notification(&mut self, mut message: Value) {
         if message["method"] == "notifications/progress" {
             let number = message["params"]["progressToken"].as_u64();
             let waiting = number.and_then(|number| self.waiting.get(&number));
@@ -244,7 +245,7 @@ impl State {
         }
     }
 
-    /// Nothing is under way, and nobody listens.
+    /// Whether nothing is in progress and no client listens.
     fn is_silent(&self) -> bool {
         self.waiting.is_empty() && self.listening.iter().all(mpsc::Sender::is_closed)
     }
@@ -258,7 +259,8 @@ fn is_small(value: &Value) -> bool {
     }
 }
 
-/// In our words and not the client's: one cancellation may end many requests of one id, and theirs may be long.
+/// Uses our reason and not the client's: one cancellation may end many requests of one id, and a client's reason may be
+/// long.
 fn cancelled(number: u64, reason: &str) -> Value {
     let params = json!({ "requestId": number, "reason": reason });
     json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params })
@@ -281,12 +283,12 @@ async fn carry(
             None => std::future::pending().await,
         }
     };
-    // Reading comes first: an answer that is there is delivered.
+    // Reading comes first: an answer that has arrived is delivered.
     tokio::select! {
         biased;
         () = read_lines(read, &calls) => {}
         () = write_lines(write, queue) => {}
-        () = silent => tracing::info!("a session over HTTP was silent for too long and ended"),
+        () = silent => tracing::info!("an HTTP session was idle for too long and ended"),
     }
     calls.close();
 }
@@ -294,7 +296,7 @@ async fn carry(
 async fn read_lines(read: OwnedReadHalf, calls: &Calls) {
     let mut read = BufReader::with_capacity(READ_SIZE, read);
     loop {
-        // A new one each time: one long answer must not be paid for until the end of the session.
+        // A new buffer each time: one long answer must not hold memory until the end of the session.
         let mut line = Vec::new();
         if !matches!(read.read_until(b'\n', &mut line).await, Ok(1..)) {
             return;

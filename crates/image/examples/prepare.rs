@@ -1,4 +1,4 @@
-//! Prepares what a workspace boots from, and shows how the library is called.
+//! Prepares the files that a workspace boots from, and shows how the library is called.
 //!
 //! ```text
 //! prepare DATA kernel                 the newest packaged kernel
@@ -27,7 +27,7 @@ fn show(progress: Progress) {
 async fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let (data, words) = words.split_first().context("which data directory?")?;
+    let (data, words) = words.split_first().context("the data directory is missing")?;
     let data = PathBuf::from(data);
     let dirs = Dirs {
         images: data.join("images"),

@@ -1,4 +1,4 @@
-//! From a stage to a published image: filesystem, qcow2, manifest, rename. Recipes and imports end alike.
+//! Turns a stage into a published image: filesystem, qcow2, manifest, rename. Recipes and imports share these steps.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use agentiso_core::names::ImageName;
 use crate::blocking;
 use crate::error::ImageError;
 use crate::ext4;
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 use crate::hash::{self, Fingerprint};
 use crate::manifest::{self, FileRecord, Filesystem, ImageManifest, Origin, SCHEMA_VERSION, packages_of};
 use crate::progress::{Phase, Reporter, enter};
@@ -23,7 +23,7 @@ use crate::tools;
 /// 2025-01-01: the time of everything that packages do not date themselves, so that equal inputs give equal trees.
 pub(crate) const EPOCH: i64 = 1_735_689_600;
 
-/// What is known about an image before its disk is written.
+/// The facts about an image that are known before its disk is written.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) stage: Stage,
@@ -116,7 +116,7 @@ pub(crate) async fn finish(
     }
 }
 
-/// Directories have no stream to hash; their shape stands in for it, and the disk's hash is in the id anyway.
+/// Directories have no stream to hash; their shape is hashed instead, and the disk's hash is in the id anyway.
 fn tree_digest(survey: &Survey) -> String {
     format!("{}:{}", survey.inodes, survey.bytes)
 }

@@ -1,4 +1,4 @@
-//! mmdebstrap: Debian packages into a tar of a root filesystem, with or without root.
+//! Runs mmdebstrap: Debian packages into a tar of a root filesystem, with or without root.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,13 +12,13 @@ use thiserror::Error;
 use crate::apt::PrivateApt;
 use crate::assemble::EPOCH;
 use crate::command::{CommandError, Tool};
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 use crate::hash;
 use crate::progress::{Phase, Progress, Reporter};
 use crate::publish::{PublishError, remove_tree, require_space};
 use crate::recipe::Recipe;
 
-/// The development image over a slow line, unpacked on a busy machine.
+/// For the development image over a slow line, unpacked on a busy host.
 const LIMIT: Duration = Duration::from_secs(3600);
 const CLEAN_LIMIT: Duration = Duration::from_secs(300);
 /// The first chroot user that mmdebstrap maps is not the user who runs it, so its directory must be open to others.
@@ -42,12 +42,12 @@ pub enum BootstrapError {
     )]
     NoSubIds { user: String },
     #[error(
-        "this host lets unprivileged users create no user namespaces ({setting}); as root run `sysctl -w {remedy}`, or build the image once as root"
+        "this host does not let unprivileged users create user namespaces ({setting}); as root run `sysctl -w {remedy}`, or build the image once as root"
     )]
     NoUserNamespaces { setting: &'static str, remedy: &'static str },
 }
 
-/// How mmdebstrap becomes root in its chroot.
+/// The way in which mmdebstrap becomes root in its chroot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Root,
@@ -75,7 +75,7 @@ pub(crate) async fn run(
     };
     let tool = match mode {
         Mode::Root => Tool::with_own_mounts,
-        // It has a namespace of its own for everything.
+        // It has its own namespaces for everything.
         Mode::Unshare => Tool::new,
     };
     let result = tool("mmdebstrap", "mmdebstrap", LIMIT)
@@ -133,7 +133,7 @@ fn arguments(
     args
 }
 
-/// How far along mmdebstrap is when it prints one of its headings; the shares were measured on a full build.
+/// The progress of mmdebstrap when it prints one of its headings; the shares were measured on a full build.
 fn percent_at(line: &str) -> Option<u8> {
     [
         ("I: running apt-get update", 2),
@@ -198,7 +198,7 @@ fn has_sub_ids(table: &str, user: Option<&str>, uid: u32) -> bool {
         .any(|owner| Some(owner) == user || owner.parse() == Ok(uid))
 }
 
-/// Where mmdebstrap builds its chroot.
+/// The directory in which mmdebstrap builds its chroot.
 struct Scratch {
     path: PathBuf,
     mode: Mode,
@@ -208,9 +208,9 @@ impl Scratch {
     async fn prepare(mode: Mode, work: &Path) -> Result<Self, BootstrapError> {
         let path = match mode {
             Mode::Root => work.join("chroot"),
-            // The user that the chroot's root is mapped to must be able to get there, and working directories are
-            // private. A name that follows from the working directory lets the next run find leftovers; the working
-            // directory's lock covers it.
+            // The user that the chroot's root is mapped to must be able to reach it, and working directories are
+            // private. The name is derived from the working directory, so that the next run finds leftovers; the
+            // working directory's lock protects it.
             Mode::Unshare => {
                 let uid = rustix::process::geteuid().as_raw();
                 let tag = hash::bytes(work.as_os_str().as_encoded_bytes());
@@ -250,7 +250,7 @@ impl Scratch {
     }
 }
 
-/// The user's choice if others can pass through it, else the one on disk that every system has.
+/// The user's temporary directory if others can pass through it, else the one on disk that every system has.
 fn open_temp_dir() -> PathBuf {
     let is_open = |path: &Path| {
         path.is_absolute()
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_the_one_agreed_on() {
+    fn mmdebstrap_arguments_are_as_agreed() {
         let args = arguments(
             Mode::Unshare,
             Recipe::DebianMinimal,
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_of_mmdebstrap_move_the_bar() {
+    fn mmdebstrap_headings_give_the_percentage() {
         assert_eq!(percent_at("I: extracting archives..."), Some(15));
         assert_eq!(percent_at("Setting up git"), None);
     }

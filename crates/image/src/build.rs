@@ -1,4 +1,4 @@
-//! `image build`: a recipe into a published image.
+//! `image build`: turns a recipe into a published image.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::assemble::{self, Contents, EPOCH};
 use crate::blocking;
 use crate::bootstrap;
 use crate::error::ImageError;
-use crate::fs_error::At;
+use crate::fs_error::FsContext;
 use crate::manifest::Origin;
 use crate::progress::{Phase, Reporter, enter};
 use crate::publish::{Slot, create_private_dir, require_space};
@@ -23,10 +23,10 @@ use crate::store::{Image, load, refuse_in_use};
 
 const PROGRAMS: &[&str] = &["mmdebstrap", "apt-get", "mke2fs"];
 
-/// Whether an image that is there already is good enough.
+/// Whether an existing image is used or replaced.
 pub enum Existing<'a> {
     Keep,
-    /// Build again and replace it, unless something uses it: overlays break when the disk below them changes.
+    /// Build again and replace it, unless it is in use: overlays break when the disk below them changes.
     Replace {
         users: &'a (dyn Fn(&ImageName) -> Vec<String> + Send + Sync),
     },
@@ -68,7 +68,7 @@ pub async fn build(
         let work = slot.working_dir()?;
         require_space(&work, recipe.needed_bytes())?;
         let contents = lay_out(recipe, source, &slot, &work, report).await?;
-        // Minutes have passed; a workspace may have come to use the old image.
+        // Minutes have passed; a workspace may have started to use the old image.
         if let Existing::Replace { users } = existing {
             refuse_in_use(name, users)?;
         }

@@ -1,9 +1,10 @@
-//! The one way this crate starts other programs.
+//! Starts other programs; this crate has no other way to do so.
 //!
 //! Every child gets a scrubbed environment, a process group of its own, a deadline, and no standard input. When the
-//! future is dropped the whole group is ended: first asked, because mmdebstrap then removes its own temporary files,
-//! and a little later killed. The same happens when this process dies without a chance to do it (an interrupt at the
-//! terminal, kill -9): a watcher in the group waits for the end of a pipe that only this process holds open.
+//! future is dropped, the whole group is ended: first by a signal that it can handle, because mmdebstrap then removes
+//! its own temporary files, and a little later by SIGKILL. The same happens when this process dies without cleaning up
+//! (an interrupt at the terminal, kill -9): a watcher in the group waits for the end of a pipe that only this process
+//! holds open.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -16,16 +17,16 @@ use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
-/// Listings of packages are a few MiB; more than this is not an answer but a fault.
+/// Listings of packages are a few MiB; longer output is a fault and not an answer.
 const MAX_STDOUT: u64 = 64 << 20;
 /// Enough lines to show the cause, few enough to read.
 const TAIL_LINES: usize = 15;
 const TAIL_LINE_CHARS: usize = 400;
-/// How long a group that was asked to end may clean up before it is killed.
+/// The time that a group gets to clean up after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 /// mke2fs and debugfs live here, and unprivileged users seldom have these directories in their PATH.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// What children may see of our environment: where the user lives and how the network is reached.
+/// Variables of our environment that children get: the user's home and the network settings.
 const KEPT_VARIABLES: [&str; 9] = [
     "HOME",
     "USER",
@@ -39,8 +40,8 @@ const KEPT_VARIABLES: [&str; 9] = [
 ];
 
 /// Starts the program given as arguments, with a watcher beside it. The pipe arrives as standard input. A line on it
-/// says that the program has ended as it should; its end says that nobody waits for the program any more. The watcher
-/// is not the program's child, so the program does not come across it when it waits for its own.
+/// means that the program has ended normally; the pipe's end means that nothing waits for the program any more. The
+/// watcher is not the program's child, so the program does not reap it when it waits for its own children.
 const WATCHED: &str = "exec 3<&0 0</dev/null
 ( (
     exec 1>/dev/null 2>&1
@@ -75,14 +76,14 @@ fn tail_text(tail: &str) -> String {
     if tail.is_empty() { String::new() } else { format!(":\n{tail}") }
 }
 
-/// What a successful program printed.
+/// The output of a successful program.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// A program about to be run.
+/// A program that is ready to run.
 pub(crate) struct Tool {
     program: &'static str,
     package: &'static str,
@@ -92,13 +93,13 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
-    /// `package` is what a user installs to get `program`.
+    /// `package` is the package that contains `program`.
     pub(crate) fn new(program: &'static str, package: &'static str, limit: Duration) -> Self {
         Self::started_by(&[], program, package, limit)
     }
 
-    /// For root: what the program mounts nobody else sees, and it is gone with the program. Somebody who looks around in
-    /// it would otherwise keep it from being unmounted.
+    /// For root: gives the program a mount namespace of its own, so that its mounts are invisible to others and vanish
+    /// with it. Otherwise a process that uses a mounted directory could keep it from being unmounted.
     pub(crate) fn with_own_mounts(program: &'static str, package: &'static str, limit: Duration) -> Self {
         Self::started_by(&["unshare", "--mount", "--propagation=private"], program, package, limit)
     }
@@ -145,7 +146,7 @@ impl Tool {
         self.run_with_lines(&|_| ()).await
     }
 
-    /// Runs the program and shows every line of its standard error to `on_line` as it comes.
+    /// Runs the program and passes every line of its standard error to `on_line` at once.
     pub(crate) async fn run_with_lines(
         mut self,
         on_line: &(dyn Fn(&str) + Send + Sync),
@@ -171,7 +172,7 @@ impl Tool {
         let lost = |source| CommandError::Lost { program, source };
         let status = status.map_err(lost)?;
         if let Some(mut watcher) = watcher {
-            // A pipe has room for one line, so this does not block; a watcher that is gone needs no telling.
+            // A pipe has room for one line, so this does not block. If the watcher is gone, the line is not needed.
             let _ = watcher.write_all(b"done\n").await;
         }
         let stdout = stdout.map_err(lost)?;
@@ -197,7 +198,7 @@ fn says_disk_full(tail: &str) -> bool {
         .any(|phrase| tail.contains(phrase))
 }
 
-/// Everything the program prints, or nothing if that is more than a listing can be.
+/// All output of the program, or `None` if it is longer than a listing can be.
 async fn read_all(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Option<String>> {
     let Some(pipe) = pipe else { return Ok(Some(String::new())) };
     let mut bytes = Vec::new();
@@ -221,7 +222,7 @@ async fn read_lines(
     let mut line = Vec::new();
     loop {
         line.clear();
-        // A line is cut here, not collected without bound; its rest is read as the next line.
+        // A long line is cut here, not collected without bound; its rest is read as the next line.
         let mut limited = (&mut reader).take(TAIL_LINE_CHARS as u64 * 4);
         if limited.read_until(b'\n', &mut line).await? == 0 {
             return Ok(());
@@ -264,7 +265,7 @@ impl Group {
                 self.child = None;
                 Ok(status)
             }
-            None => Err(std::io::Error::other("the process was waited for already")),
+            None => Err(std::io::Error::other("the process has ended already")),
         }
     }
 }
@@ -272,15 +273,15 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
-        // The child has not been waited for, so its id still names this group and no other.
+        // The child has not been waited for, so its id still refers to this group and no other.
         let Some(group) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else {
             return;
         };
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => {
                 let _ = kill_process_group(group, Signal::TERM);
-                // This task ends by itself after the grace time; should the runtime end first, dropping the child
-                // kills its leader.
+                // This task ends by itself after the grace time. If the runtime ends first, dropping the child kills
+                // the group's leader.
                 runtime.spawn(async move {
                     if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
                         let _ = kill_process_group(group, Signal::KILL);
@@ -307,20 +308,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_carries_the_tail_of_standard_error() {
+    async fn tool_failure_quotes_the_end_of_stderr() {
         let error = shell("for i in $(seq 100); do echo line $i >&2; done; exit 3").run().await.unwrap_err();
         let text = error.to_string();
         assert!(text.contains("line 100") && !text.contains("line 20\n"), "{text}");
     }
 
     #[tokio::test]
-    async fn a_missing_program_names_its_package() {
+    async fn missing_tool_names_its_package() {
         let tool = Tool::new("agentiso-no-such-program", "some-package", SHORT);
         assert!(tool.run().await.unwrap_err().to_string().contains("apt-get install some-package"));
     }
 
     #[tokio::test]
-    async fn what_root_mounts_is_gone_with_the_program_also_while_somebody_looks_around_in_it() {
+    async fn mounts_of_a_tool_vanish_with_it() {
         if !rustix::process::geteuid().is_root() {
             agentiso_testkit::record_skip("only root mounts anything outside a namespace of its own");
             return;
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_are_shown_as_they_come() {
+    async fn stderr_lines_reach_the_callback() {
         let seen = Mutex::new(Vec::new());
         let output = shell("echo out; echo one >&2; echo two >&2")
             .run_with_lines(&|line| seen.lock().unwrap().push(line.to_owned()))
@@ -346,19 +347,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_disk_is_recognised() {
+    async fn full_disk_is_recognised_in_tool_output() {
         let error = shell("echo 'write: No space left on device' >&2; exit 1").run().await.unwrap_err();
         assert!(matches!(error, CommandError::DiskFull { .. }), "{error}");
     }
 
     #[tokio::test]
-    async fn the_environment_of_the_caller_does_not_leak() {
+    async fn callers_environment_does_not_leak() {
         let output = shell("env").run().await.unwrap();
         assert!(!output.stdout.contains("CARGO"), "{}", output.stdout);
     }
 
     #[tokio::test]
-    async fn dropping_the_future_ends_the_whole_group() {
+    async fn dropping_the_future_kills_the_process_group() {
         let dir = tempfile::tempdir().unwrap();
         let pidfile = dir.path().join("pid");
         let script = format!("sleep 300 & echo $! > {}; wait", pidfile.display());
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_program_ends_when_the_process_that_started_it_dies() {
+    async fn tool_ends_with_its_starting_process() {
         let mut command = Command::new("/bin/sh");
         command
             .args(["-c", WATCHED, "sh", "sleep", "300"])
@@ -393,7 +394,7 @@ mod tests {
             .process_group(0)
             .kill_on_drop(true);
         let mut child = command.spawn().unwrap();
-        // The kernel closes the pipe when a process dies, however it dies.
+        // The kernel closes the pipe when a process dies for any reason.
         drop(child.stdin.take());
         let status = tokio::time::timeout(SHORT, child.wait()).await.expect("the watcher ends it").unwrap();
         assert!(!status.success());

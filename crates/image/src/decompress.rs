@@ -1,4 +1,4 @@
-//! Reads plain, gzip, xz or zstd data, told apart by content and not by file name.
+//! Reads plain, gzip, xz or zstd data, detected by content and not by file name.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -6,7 +6,7 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 const XZ: &[u8] = &[0xfd, b'7', b'z', b'X', b'Z', 0];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// Large enough to hold every signature and to make reads cheap.
+/// Large enough for every signature and for efficient reads.
 const BUFFER: usize = 256 << 10;
 
 /// A reader of the decompressed contents.
@@ -14,7 +14,7 @@ pub(crate) fn reader<'a>(raw: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> 
     let mut raw = BufReader::with_capacity(BUFFER, raw);
     let start = raw.fill_buf()?;
     Ok(if start.starts_with(GZIP) {
-        // Concatenated members are one file to gzip, and parallel compressors write them.
+        // gzip treats concatenated members as one file, and parallel compressors write them.
         Box::new(flate2::bufread::MultiGzDecoder::new(raw))
     } else if start.starts_with(XZ) {
         Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(raw))
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format_is_told_by_its_content() {
+    fn compression_is_detected_by_content() {
         let text = b"contents".repeat(1000);
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(&text).unwrap();

@@ -1,4 +1,4 @@
-//! What can go wrong with images.
+//! Errors of image operations.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ pub enum ImageError {
     Exists { name: String },
     #[error("the image {name:?} is in use by {users}")]
     InUse { name: String, users: String },
-    #[error("there is no recipe {name:?}; there are debian-dev, debian-minimal and debian-system")]
+    #[error("there is no recipe {name:?}; choose debian-dev, debian-minimal or debian-system")]
     UnknownRecipe { name: String },
     #[error("{path} is neither a tar archive nor a directory")]
     NotImportable { path: PathBuf },

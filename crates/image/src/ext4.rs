@@ -1,5 +1,5 @@
-//! A stage into an ext4 image, with e2fsprogs: mke2fs copies the tree, debugfs corrects owners and modes, e2fsck
-//! has the last word. No mount and no root needed.
+//! Turns a stage into an ext4 image with e2fsprogs: mke2fs copies the tree, debugfs corrects owners and modes, e2fsck
+//! checks the result. Needs no mount and no root.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -11,18 +11,18 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::command::{CommandError, Tool};
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 use crate::stage::{Correction, Survey};
 
 const PACKAGE: &str = "e2fsprogs";
-/// Some hundred thousand small files on a slow disk.
+/// For some hundred thousand small files on a slow disk.
 const LIMIT: Duration = Duration::from_secs(1800);
 const GIB: u64 = 1 << 30;
 const BLOCK: u64 = 4096;
 /// Free space in the base image beyond a quarter of its contents, for images that are used as they are.
 const SLACK: u64 = 256 << 20;
-/// How far the filesystem can be grown while mounted. Growing needs room for group descriptors that is reserved here;
-/// half a TiB costs half a MiB.
+/// The size to which the filesystem can grow while mounted. Growing needs space for group descriptors that is reserved
+/// here; half a TiB costs half a MiB.
 const MAX_GROWN: u64 = 512 * GIB;
 /// One inode per 16 KiB is the default of mke2fs; the image is made large enough for twice the files it starts with.
 const BYTES_PER_INODE: u64 = 16 << 10;
@@ -68,7 +68,7 @@ pub(crate) async fn write(
     Ok(size)
 }
 
-/// The command line of mke2fs.
+/// The arguments of mke2fs.
 fn mke2fs_args(image: &Path, stage: &Path, uuid: &str) -> Vec<OsString> {
     // Inode tables are zeroed here (they stay holes in the image), or every guest would zero them in its own overlay.
     let extended = format!(
@@ -79,14 +79,14 @@ fn mke2fs_args(image: &Path, stage: &Path, uuid: &str) -> Vec<OsString> {
     for arg in ["-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-L", "agentiso"] {
         args.push(arg.into());
     }
-    // Written out, because the defaults come from a configuration file that differs between distributions.
+    // Stated explicitly, because the defaults come from a configuration file that differs between distributions.
     args.push("-O".into());
     args.push(
         "has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize,resize_inode,dir_index,filetype,\
          sparse_super,large_file,ext_attr"
             .into(),
     );
-    // No blocks reserved for root: everything in the guest is root.
+    // No blocks reserved for root: everything in the guest runs as root.
     for arg in ["-m", "0", "-i", &BYTES_PER_INODE.to_string(), "-J", &format!("size={JOURNAL_MIB}")] {
         args.push(arg.into());
     }
@@ -123,7 +123,7 @@ async fn correct(image: &Path, corrections: &[Correction], epoch: i64, work: &Pa
     }
 }
 
-/// A script for `debugfs -f`, and the files with attribute values that it names.
+/// A script for `debugfs -f`, and the files with attribute values that it refers to.
 fn debugfs_script(
     corrections: &[Correction],
     epoch: i64,
@@ -165,8 +165,8 @@ fn debugfs_script(
     (script, blobs)
 }
 
-/// debugfs takes words in double quotes and doubles the quotes inside. Control characters never come this far: the
-/// stage refuses them.
+/// debugfs takes words in double quotes, in which quotes are doubled. Control characters cannot occur: the stage
+/// refuses them.
 fn quoted(text: &[u8]) -> Vec<u8> {
     let mut result = vec![b'"'];
     for byte in text {
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_disk_has_whole_gibibytes_and_room() {
+    fn disk_size_has_whole_gibibytes_and_room() {
         let survey = |bytes, inodes| Survey { corrections: Vec::new(), inodes, bytes };
         assert_eq!(disk_size(&survey(0, 0)), GIB);
         assert_eq!(disk_size(&survey(600 << 20, 1000)), GIB);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn corrections_become_a_script() {
+    fn corrections_become_a_debugfs_script() {
         let corrections = [Correction {
             path: "/a \"b\"".into(),
             uid: Some(0),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_the_one_agreed_on() {
+    fn mke2fs_arguments_are_as_agreed() {
         let args = mke2fs_args(Path::new("/i"), Path::new("/s"), "u-u-i-d");
         let text = args.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ");
         assert_eq!(

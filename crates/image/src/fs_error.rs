@@ -1,4 +1,4 @@
-//! Failures of the file system, with what was tried and where.
+//! Errors of the file system, with the attempted action and the path.
 
 use std::fmt;
 use std::io;
@@ -20,7 +20,7 @@ impl FsError {
         Self { action, path: path.to_owned(), source: source.into() }
     }
 
-    /// Whether the host's disk, not the request, is the reason.
+    /// Whether a full disk of the host is the cause.
     pub fn is_disk_full(&self) -> bool {
         matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
@@ -37,11 +37,11 @@ impl fmt::Display for FsError {
 }
 
 /// Adds action and path to a result.
-pub(crate) trait At<T> {
+pub(crate) trait FsContext<T> {
     fn at(self, action: &'static str, path: &Path) -> Result<T, FsError>;
 }
 
-impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
+impl<T, E: Into<io::Error>> FsContext<T> for Result<T, E> {
     fn at(self, action: &'static str, path: &Path) -> Result<T, FsError> {
         self.map_err(|source| FsError::new(action, path, source))
     }

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 
-/// Large enough that system calls do not count, small enough for any stack of tasks.
+/// Large enough that system calls cost little, small enough for the memory of concurrent tasks.
 const BLOCK: usize = 1 << 20;
 
-/// A running hash over parts, each preceded by its length so that parts cannot run into each other.
+/// A running hash over parts, each preceded by its length so that the boundaries count.
 #[derive(Default)]
 pub(crate) struct Fingerprint(Sha256);
 
@@ -48,7 +48,7 @@ pub(crate) fn file(path: &Path) -> Result<(String, u64), FsError> {
     }
 }
 
-/// A UUID that follows from a hash, so that equal contents get equal filesystems.
+/// A UUID derived from a hash, so that equal contents get equal filesystems.
 pub(crate) fn uuid_from(hex_digest: &str) -> String {
     let d: String = hex_digest.chars().chain(std::iter::repeat('0')).take(32).collect();
     // Version 8 (custom) and the RFC variant mark it as not random.
@@ -69,19 +69,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_do_not_run_into_each_other() {
+    fn fingerprint_parts_are_separated() {
         let one = Fingerprint::default().part(b"ab").part(b"c").finish();
         let other = Fingerprint::default().part(b"a").part(b"bc").finish();
         assert_ne!(one, other);
     }
 
     #[test]
-    fn a_known_digest_comes_out() {
+    fn sha256_matches_the_known_digest() {
         assert_eq!(bytes(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }
 
     #[test]
-    fn a_uuid_follows_from_the_digest() {
+    fn uuid_is_derived_from_the_digest() {
         assert_eq!(uuid_from(&bytes(b"abc")), "ba7816bf-8f01-8fea-8141-40de5dae2223");
     }
 }

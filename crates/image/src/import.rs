@@ -1,4 +1,4 @@
-//! `image import`: a root filesystem that somebody else made, as a tar or a directory.
+//! `image import`: makes an image from a foreign root filesystem, given as a tar or a directory.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use agentiso_core::names::ImageName;
 use crate::assemble::{self, Contents, EPOCH};
 use crate::blocking;
 use crate::error::ImageError;
-use crate::fs_error::At;
+use crate::fs_error::FsContext;
 use crate::manifest::Origin;
 use crate::progress::{Phase, Reporter, enter};
 use crate::publish::Slot;
@@ -19,7 +19,7 @@ use crate::stage::{Stage, copy_directory, unpack};
 use crate::store::Image;
 
 const PROGRAMS: &[&str] = &["mke2fs"];
-/// Without one of these the agent could start nothing in the image.
+/// Without one of these the agent could not start any command in the image.
 const SHELLS: [&str; 2] = ["bin/sh", "usr/bin/sh"];
 
 /// Makes the image `name` from a tar (plain, gzip, xz or zstd) or a directory. The name must be free.

@@ -19,7 +19,7 @@ use cpio::newc::{self, ModeFileType};
 use flate2::{Compression, GzBuilder};
 use thiserror::Error;
 
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 use crate::hash;
 use crate::kernel::{Kernel, depends_of};
 use crate::progress::silent;
@@ -34,15 +34,15 @@ pub enum InitramfsError {
     Fs(#[from] FsError),
     #[error(transparent)]
     Publish(#[from] PublishError),
-    #[error("the initramfs cannot be put together: {source}")]
+    #[error("the initramfs cannot be built: {source}")]
     Archive { source: io::Error },
     #[error("the guest agent is not an ELF executable")]
     NotAnAgent,
-    #[error("vm.initrd_path: {path} is not an initramfs, which is a cpio archive, compressed or not")]
+    #[error("vm.initrd_path: {path} is not an initramfs (a cpio archive, compressed or not)")]
     NotAnInitramfs { path: PathBuf },
 }
 
-/// How an initramfs can begin: a cpio archive, or what kernels decompress.
+/// The beginnings of an initramfs: a cpio archive, or a format that kernels decompress.
 const SIGNATURES: [&[u8]; 9] = [
     b"070701",
     b"070702",
@@ -55,8 +55,8 @@ const SIGNATURES: [&[u8]; 9] = [
     b"\x28\xb5\x2f\xfd",
 ];
 
-/// A file that the configuration names instead of ours. A kernel that is given something else ends in a panic about its
-/// root file system, from which nobody could tell the key.
+/// Checks a file that the configuration names instead of ours. A kernel that is given an invalid file panics about its
+/// root file system, and the message would not show which key is wrong.
 pub fn configured(path: &Path) -> Result<PathBuf, InitramfsError> {
     let mut start = Vec::new();
     fs::File::open(path).and_then(|file| file.take(8).read_to_end(&mut start)).at("read", path)?;
@@ -66,7 +66,7 @@ pub fn configured(path: &Path) -> Result<PathBuf, InitramfsError> {
     }
 }
 
-/// The initramfs for a kernel and an agent; made if it is not there. Its name is a digest of its contents.
+/// The initramfs for a kernel and an agent; made if it does not exist. Its name is a digest of its contents.
 pub async fn ensure(dirs: &Dirs, kernel: &Kernel, agent: &[u8]) -> Result<PathBuf, InitramfsError> {
     if !agent.starts_with(b"\x7fELF") {
         return Err(InitramfsError::NotAnAgent);
@@ -122,7 +122,7 @@ fn order(modules: &[(String, Vec<u8>)]) -> String {
     for (name, data) in modules {
         let mut before: Vec<String> = Vec::new();
         for dependency in depends_of(data).into_iter().map(|name| format!("{name}.ko")) {
-            // What is not among the modules is built into the kernel.
+            // A dependency that is not among the modules is built into the kernel.
             let Some(deeper) = closures.get(dependency.as_str()) else { continue };
             for module in deeper.iter().chain([&dependency]) {
                 if !before.contains(module) {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_lists_everything_that_comes_before() {
+    fn module_order_lists_all_dependencies() {
         let modules = [
             module("virtio_blk", ""),
             module("failover", ""),
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_inputs_give_equal_bytes_and_other_inputs_do_not() {
+    fn equal_inputs_give_equal_archives() {
         let modules = [module("virtio_blk", "")];
         assert_eq!(archive(b"agent", &modules).unwrap(), archive(b"agent", &modules).unwrap());
         assert_ne!(archive(b"agent", &modules).unwrap(), archive(b"agenT", &modules).unwrap());
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn initramfs_contains_agent_modules_and_console() {
         let modules = [module("virtio_blk", "")];
         let bytes = archive(b"the agent", &modules).unwrap();
         let mut found = BTreeMap::new();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_made_once_and_only_from_an_agent() {
+    async fn initramfs_is_made_once_from_an_agent() {
         let dir = tempfile::tempdir().unwrap();
         let dirs =
             Dirs { images: dir.path().into(), kernels: dir.path().into(), initramfs: dir.path().join("i") };

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Nothing here needs root. Entries appear whole or not at all, and several processes may ask for the same one. Other
-//! programs are started only through `command`. This crate does not read the configuration file and knows nothing
-//! about virtual machines.
+//! programs are started only through `command`. This crate does not read the configuration file and knows nothing about
+//! VMs.
 
 mod agent;
 mod apt;

@@ -1,4 +1,4 @@
-//! What is written down beside every image and kernel: what went in, what came out, with hashes.
+//! The manifest beside every image and kernel: its inputs and outputs, with hashes.
 //!
 //! Other versions of agentiso read these files, so they carry a schema version and unknown fields are ignored.
 
@@ -10,19 +10,19 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 use crate::hash;
 
 pub const MANIFEST: &str = "manifest.json";
 pub const SCHEMA_VERSION: u32 = 1;
-/// A manifest lists some hundred packages; more than this is not one of ours.
+/// A manifest lists some hundred packages; a larger file is not one of ours.
 const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, Error)]
 pub enum ManifestError {
     #[error(transparent)]
     Fs(#[from] FsError),
-    #[error("{path} is not a manifest: {source}")]
+    #[error("{path} is not a valid manifest: {source}")]
     Malformed { path: PathBuf, source: serde_json::Error },
     #[error("{path} has schema version {found}; this version of agentiso reads {SCHEMA_VERSION}")]
     Schema { path: PathBuf, found: u32 },
@@ -52,7 +52,7 @@ pub struct Package {
     pub architecture: String,
 }
 
-/// What an image was made from.
+/// The origin of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Origin {
@@ -81,7 +81,7 @@ pub struct ImageManifest {
     /// SHA-256 of the tar stream the image was unpacked from; empty for directories.
     pub content_sha256: String,
     pub filesystem: Filesystem,
-    /// Device nodes, sockets and pipes that were left out; the guest's /dev is the kernel's.
+    /// Number of device nodes, sockets and pipes that were left out; the guest's kernel makes its own /dev.
     pub skipped_special_files: u64,
     pub files: BTreeMap<String, FileRecord>,
     pub created_at: jiff::Timestamp,
@@ -93,11 +93,11 @@ pub struct KernelManifest {
     pub schema_version: u32,
     pub key: String,
     pub version: String,
-    /// A digest of the request this kernel answers, so that the next such request needs no network.
+    /// A digest of the request for this kernel, so that the next such request needs no network.
     pub request: String,
     pub packages: Vec<Package>,
     pub sources: Vec<String>,
-    /// Module files in an order in which each comes after those it depends on.
+    /// Module files in an order in which each follows those it depends on.
     pub module_order: Vec<String>,
     pub files: BTreeMap<String, FileRecord>,
     pub created_at: jiff::Timestamp,
@@ -112,7 +112,7 @@ pub(crate) fn write<T: Serialize>(dir: &Path, manifest: &T) -> Result<(), Manife
     Ok(fs::write(&path, text).at("write", &path)?)
 }
 
-/// Reads a manifest, or nothing if the entry does not exist.
+/// Reads a manifest; `None` if the entry does not exist.
 pub(crate) fn read<T: DeserializeOwned>(dir: &Path) -> Result<Option<T>, ManifestError> {
     #[derive(Deserialize)]
     struct Versioned {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_of_another_schema_is_refused_by_name() {
+    fn unknown_manifest_schema_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(MANIFEST), "{\"schema_version\": 99}").unwrap();
         let error = read::<ImageManifest>(dir.path()).unwrap_err();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_schema_stays_readable() {
+    fn first_manifest_schema_stays_readable() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(MANIFEST), include_str!("../tests/fixtures/image-manifest-v1.json"))
             .unwrap();

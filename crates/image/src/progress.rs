@@ -1,9 +1,9 @@
-//! What a caller is told while a build runs.
+//! Progress reports of a running build.
 
 /// The step a build is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Another process builds the same thing; its result will be used.
+    /// Another process builds the same entry; its result will be used.
     Waiting,
     Indexes,
     Kernel,
@@ -19,7 +19,7 @@ impl Phase {
     /// Words for a progress display.
     pub fn label(self) -> &'static str {
         match self {
-            Self::Waiting => "waiting for another build of the same entry",
+            Self::Waiting => "waiting for another build of the same files",
             Self::Indexes => "reading package indexes",
             Self::Kernel => "fetching the kernel",
             Self::Bootstrap => "installing packages",
@@ -32,7 +32,7 @@ impl Phase {
     }
 }
 
-/// One report. `percent` is of the phase, where it is known; `detail` is the tool's latest line.
+/// One report. `percent` is of the phase, if known; `detail` is the tool's latest line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub phase: Phase,

@@ -1,5 +1,5 @@
-//! How an entry (an image, a kernel, an initramfs) comes to be: built under a lock in a working directory beside its
-//! final place, synced, renamed.
+//! Publishes an entry (an image, a kernel, an initramfs): it is built under a lock in a working directory beside its
+//! final path, synced, and renamed.
 //!
 //! ```text
 //! lock @lock.<name> ── another process finished it meanwhile? ─▶ use that
@@ -17,16 +17,16 @@ use std::time::Duration;
 use rustix::fs::{CWD, RenameFlags};
 use thiserror::Error;
 
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 use crate::progress::{Phase, Reporter, enter};
 
-/// A full image build takes minutes; nobody waits for one longer than this.
+/// A full image build takes minutes; a longer wait for the lock fails.
 const LOCK_LIMIT: Duration = Duration::from_secs(3600);
-/// A lock held by another process gives no event that a task could await, and a thread blocked in `flock` could not
-/// be cancelled, so the lock is tried at this interval.
+/// A lock held by another process gives no event that a task could await, and a thread blocked in `flock` could not be
+/// cancelled, so the lock is tried at this interval.
 const LOCK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The programs of a build that was killed may still be writing for a moment while they are being ended.
+/// The programs of a build that was killed may still write for a moment while they are being ended.
 const REMOVE_TRIES: usize = 100;
 
 #[derive(Debug, Error)]
@@ -56,7 +56,7 @@ impl Slot {
         name: &str,
         report: Reporter<'_>,
     ) -> Result<Self, PublishError> {
-        // apt and mmdebstrap run in other directories than we do.
+        // apt and mmdebstrap run in other directories than this process.
         let parent = &std::path::absolute(parent).at("find", parent)?;
         fs::create_dir_all(parent).at("create", parent)?;
         let path = parent.join(format!("@lock.{name}"));
@@ -95,7 +95,7 @@ impl Slot {
         Ok(path)
     }
 
-    /// Removes what an interrupted or failed build left.
+    /// Removes the leftovers of an interrupted or failed build.
     pub(crate) fn discard_working_dir(&self) -> Result<(), PublishError> {
         for path in [
             self.parent.join(format!("@build.{}", self.name)),
@@ -106,7 +106,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Cleans up after a build. The build's own error is worth more than one about leftovers.
+    /// Cleans up after a build. The build's own error takes precedence over one about leftovers.
     pub(crate) fn conclude<T, E: From<PublishError>>(&self, made: Result<T, E>) -> Result<T, E> {
         let cleaned = self.discard_working_dir();
         let made = made?;
@@ -130,7 +130,7 @@ impl Slot {
         Ok(destination)
     }
 
-    /// Takes the entry away in one step, then deletes it.
+    /// Removes the entry in one step, then deletes its files.
     pub(crate) fn withdraw(&self) -> Result<(), PublishError> {
         let old = self.parent.join(format!("@old.{}", self.name));
         remove_tree(&old)?;
@@ -141,9 +141,9 @@ impl Slot {
     }
 }
 
-/// Fails early when a build could not end well, rather than filling the disk for everybody.
+/// Fails early if the space is too small for a build, rather than filling the disk.
 pub(crate) fn require_space(path: &Path, needed: u64) -> Result<(), PublishError> {
-    let stat = rustix::fs::statvfs(path).at("look at the free space of", path)?;
+    let stat = rustix::fs::statvfs(path).at("get the free space of", path)?;
     let available = stat.f_bavail.saturating_mul(stat.f_frsize);
     if available < needed {
         return Err(PublishError::NotEnoughSpace {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn publishing_replaces_an_older_entry_whole() {
+    async fn publishing_replaces_the_older_entry() {
         let dir = tempfile::tempdir().unwrap();
         for text in ["old", "new"] {
             let slot = Slot::acquire(dir.path(), "x", &silent).await.unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_second_builder_waits_for_the_first() {
+    async fn second_image_builder_waits_for_the_first() {
         let dir = tempfile::tempdir().unwrap();
         let first = Slot::acquire(dir.path(), "x", &silent).await.unwrap();
         let waited = std::sync::atomic::AtomicBool::new(false);
@@ -257,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn mount_points_are_read_with_their_escapes() {
+    fn escaped_mount_points_are_decoded() {
         let table = "36 35 98:0 / /mnt/a\\040b rw - ext4 /dev/x rw\n37 35 0:5 / /dev rw - tmpfs t rw\n";
         assert_eq!(mount_points(table).collect::<Vec<_>>(), ["/mnt/a b", "/dev"]);
     }
 
     #[test]
-    fn too_little_space_is_told_before_the_build() {
+    fn too_little_space_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let error = require_space(dir.path(), u64::MAX).unwrap_err();
         assert!(error.to_string().contains("MiB needed"), "{error}");

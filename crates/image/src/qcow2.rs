@@ -1,8 +1,8 @@
-//! A raw disk into a qcow2 file, without another program: the disk's contents come from an archive that may be hostile, and
-//! are only copied here.
+//! Writes a raw disk as a qcow2 file without another program. The disk's contents come from an archive that may be
+//! hostile, and are only copied here.
 //!
 //! ```text
-//! header │ first table │ clusters of data, and after each 512 MiB of them their table │ table of counts │ counts
+//! header │ L1 table │ clusters of data, with their L2 table after each 512 MiB │ refcount table │ refcount blocks
 //! ```
 
 use std::fs::File;
@@ -12,19 +12,19 @@ use std::path::Path;
 
 use rustix::fs::SeekFrom;
 
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 
 const CLUSTER_BITS: u32 = 16;
 const CLUSTER: u64 = 1 << CLUSTER_BITS;
-/// Entries of a table of clusters, of eight bytes each.
+/// Entries of an L2 table, of eight bytes each.
 const ENTRIES: u64 = CLUSTER / 8;
-/// Counts in a cluster of them, of two bytes each.
-const COUNTS: u64 = CLUSTER / 2;
-/// Said of what has exactly one reference.
-const OWN: u64 = 1 << 63;
+/// Refcounts in a refcount block, of two bytes each.
+const REFCOUNTS_PER_BLOCK: u64 = CLUSTER / 2;
+/// The flag of a cluster that has exactly one reference.
+const ONE_REFERENCE: u64 = 1 << 63;
 const HEADER_LENGTH: u32 = 104;
 
-/// Writes what `raw` holds into the file `disk`. Zeroes take no room.
+/// Writes the content of `raw` to the file `disk`. Zeroes take no space.
 pub(crate) fn write(raw: &Path, disk: &Path) -> Result<(), FsError> {
     let source = File::open(raw).at("open", raw)?;
     let target = File::create_new(disk).at("create", disk)?;
@@ -36,33 +36,33 @@ struct Writer<'a> {
     source: &'a File,
     target: &'a File,
     length: u64,
-    /// The first cluster that is free.
+    /// The first free cluster.
     next: u64,
 }
 
 impl Writer<'_> {
     fn run(mut self) -> io::Result<()> {
         let tables = self.length.div_ceil(ENTRIES * CLUSTER);
-        let first_at = self.take((tables * 8).div_ceil(CLUSTER));
+        let first_at = self.allocate((tables * 8).div_ceil(CLUSTER));
         let mut first = vec![0; tables as usize];
         for (number, entry) in first.iter_mut().enumerate() {
             let from = number as u64 * ENTRIES * CLUSTER;
             let table = self.copy(from, self.length.min(from + ENTRIES * CLUSTER))?;
             if table.iter().any(|entry| *entry != 0) {
-                let at = self.take(1);
+                let at = self.allocate(1);
                 self.put(&table, at)?;
-                *entry = at | OWN;
+                *entry = at | ONE_REFERENCE;
             }
         }
         self.put(&first, first_at)?;
-        let (counts_at, counts_clusters) = self.count()?;
+        let (counts_at, counts_clusters) = self.write_refcounts()?;
         self.target.set_len(self.next * CLUSTER)?;
-        self.head(tables, first_at, counts_at, counts_clusters)?;
+        self.write_header(tables, first_at, counts_at, counts_clusters)?;
         self.target.sync_all()
     }
 
-    /// Where a number of clusters begins that nothing else has.
-    fn take(&mut self, clusters: u64) -> u64 {
+    /// Allocates clusters and returns where they begin.
+    fn allocate(&mut self, clusters: u64) -> u64 {
         let at = self.next * CLUSTER;
         self.next += clusters;
         at
@@ -73,13 +73,13 @@ impl Writer<'_> {
         self.target.write_all_at(&bytes, at)
     }
 
-    /// Copies a range, and returns its table.
+    /// Copies a range, and returns its L2 table.
     fn copy(&mut self, from: u64, to: u64) -> io::Result<Vec<u64>> {
         static ZEROES: [u8; CLUSTER as usize] = [0; CLUSTER as usize];
         let mut table = vec![0; ENTRIES as usize];
         let mut at = from;
         while at < to {
-            // What was never written is skipped.
+            // Holes are skipped.
             at = match rustix::fs::seek(self.source, SeekFrom::Data(at)) {
                 Ok(data) => at.max(data / CLUSTER * CLUSTER),
                 Err(rustix::io::Errno::NXIO) => break,
@@ -93,32 +93,36 @@ impl Writer<'_> {
             let length = CLUSTER.min(self.length - at) as usize;
             self.source.read_exact_at(&mut cluster[..length], at)?;
             if cluster != ZEROES {
-                let place = self.take(1);
+                let place = self.allocate(1);
                 self.target.write_all_at(&cluster, place)?;
-                table[((at - from) / CLUSTER) as usize] = place | OWN;
+                table[((at - from) / CLUSTER) as usize] = place | ONE_REFERENCE;
             }
             at += CLUSTER;
         }
         Ok(table)
     }
 
-    /// Writes that every cluster has one reference, those of the counts included. Where their table is, and how long.
-    fn count(&mut self) -> io::Result<(u64, u64)> {
+    /// Writes a refcount of one for every cluster, including those of the refcount blocks. Returns the position and
+    /// length of the refcount table.
+    fn write_refcounts(&mut self) -> io::Result<(u64, u64)> {
         let (mut blocks, mut clusters) = (0, 0);
         loop {
             let all = self.next + blocks + clusters;
-            let needed = (all.div_ceil(COUNTS), (all.div_ceil(COUNTS) * 8).div_ceil(CLUSTER));
+            let needed = (
+                all.div_ceil(REFCOUNTS_PER_BLOCK),
+                (all.div_ceil(REFCOUNTS_PER_BLOCK) * 8).div_ceil(CLUSTER),
+            );
             if needed == (blocks, clusters) {
                 break;
             }
             (blocks, clusters) = needed;
         }
-        let table_at = self.take(clusters);
-        let first = self.take(blocks);
+        let table_at = self.allocate(clusters);
+        let first = self.allocate(blocks);
         let table: Vec<u64> = (0..blocks).map(|block| first + block * CLUSTER).collect();
         self.put(&table, table_at)?;
         for (block, at) in table.iter().enumerate() {
-            let counted = (self.next - block as u64 * COUNTS).min(COUNTS);
+            let counted = (self.next - block as u64 * REFCOUNTS_PER_BLOCK).min(REFCOUNTS_PER_BLOCK);
             let counts: Vec<u8> = (0..counted).flat_map(|_cluster| 1_u16.to_be_bytes()).collect();
             self.target.write_all_at(&counts, *at)?;
         }
@@ -126,7 +130,13 @@ impl Writer<'_> {
     }
 
     /// The field table of the format's specification, version 3.
-    fn head(&self, tables: u64, first_at: u64, counts_at: u64, counts_clusters: u64) -> io::Result<()> {
+    fn write_header(
+        &self,
+        tables: u64,
+        first_at: u64,
+        counts_at: u64,
+        counts_clusters: u64,
+    ) -> io::Result<()> {
         let mut header = [0; HEADER_LENGTH as usize];
         let mut set = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
         set(0, b"QFI\xfb");
@@ -137,7 +147,7 @@ impl Writer<'_> {
         set(40, &first_at.to_be_bytes());
         set(48, &counts_at.to_be_bytes());
         set(56, &(counts_clusters as u32).to_be_bytes());
-        // Counts of 16 bits.
+        // Refcounts of 16 bits.
         set(96, &4_u32.to_be_bytes());
         set(100, &HEADER_LENGTH.to_be_bytes());
         self.target.write_all_at(&header, 0)
@@ -152,7 +162,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// How `qemu-img check` ends where clusters have references that nothing makes, and nothing else is wrong.
+    /// The exit status of `qemu-img check` if clusters are leaked and nothing else is wrong.
     const ONLY_UNUSED: i32 = 3;
 
     fn qemu_img(arguments: &[&str]) -> Option<i32> {
@@ -175,7 +185,7 @@ mod tests {
         let [raw, disk] = [&raw, &disk].map(|path| path.to_str().unwrap());
         assert_eq!(qemu_img(&["check", "-q", "-f", "qcow2", disk]), Some(0), "{length}");
         assert_eq!(qemu_img(&["compare", "-q", "-f", "raw", "-F", "qcow2", raw, disk]), Some(0), "{length}");
-        // The comparison takes zeroes beyond the end of one for no difference.
+        // The comparison treats zeroes beyond the end of one disk as equal.
         assert_eq!(std::fs::read(disk).unwrap()[24..32], length.to_be_bytes());
     }
 
@@ -185,7 +195,7 @@ mod tests {
         round_trip(MIB, &[]);
         round_trip(MIB, &[(0, &data[..1]), (MIB - 1, &data[..1])]);
         round_trip(MIB + 512, &[(MIB, &data[..512])]);
-        // Around the end of a table, and in one far away.
+        // Around the end of an L2 table, and in a distant one.
         round_trip(
             5 << 30,
             &[(512 * MIB - CLUSTER, &data), (3 << 30, &data), ((5 << 30) - 4096, &data[..4096])],
@@ -193,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn many_clusters_are_counted_in_several_blocks() {
+    fn many_clusters_need_several_refcount_blocks() {
         if qemu_img(&["--version"]) != Some(0) {
             return agentiso_testkit::record_skip("qemu-img is not installed");
         }
@@ -201,20 +211,22 @@ mod tests {
         let (raw, disk) = (dir.path().join("raw"), dir.path().join("disk"));
         std::fs::write(&raw, vec![1; CLUSTER as usize]).unwrap();
         let (source, target) = (File::open(&raw).unwrap(), File::create_new(&disk).unwrap());
-        // As after more clusters than one cluster of counts is for.
-        Writer { source: &source, target: &target, length: CLUSTER, next: COUNTS + 9 }.run().unwrap();
+        // As after more clusters than one refcount block covers.
+        Writer { source: &source, target: &target, length: CLUSTER, next: REFCOUNTS_PER_BLOCK + 9 }
+            .run()
+            .unwrap();
         let [raw, disk] = [&raw, &disk].map(|path| path.to_str().unwrap());
         assert_eq!(qemu_img(&["check", "-q", "-f", "qcow2", disk]), Some(ONLY_UNUSED));
         assert_eq!(qemu_img(&["compare", "-q", "-f", "raw", "-F", "qcow2", raw, disk]), Some(0));
     }
 
     #[test]
-    fn zeroes_take_no_room() {
+    fn zeroes_are_not_stored() {
         let dir = tempfile::tempdir().unwrap();
         let (raw, disk) = (dir.path().join("raw"), dir.path().join("disk"));
         std::fs::write(&raw, vec![0; 4 << 20]).unwrap();
         write(&raw, &disk).unwrap();
-        // The header, the first table and the counts with their table.
+        // The header, the L1 table, a refcount block and the refcount table.
         assert_eq!(disk.metadata().unwrap().len(), 4 * CLUSTER);
         assert!(write(&raw, &disk).is_err(), "a disk that is there is not written over");
     }

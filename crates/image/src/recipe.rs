@@ -5,7 +5,7 @@ use std::fmt;
 /// A known recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipe {
-    /// What agents expect on a developer's machine. The default image.
+    /// The tools that agents expect on a developer's computer. The default image.
     DebianDev,
     /// Little more than a shell, git and Python: small and quick, for tests.
     DebianMinimal,
@@ -51,7 +51,7 @@ impl Recipe {
         }
     }
 
-    /// Free space that a build needs: chroot, tar, staged tree, raw and final disk, for a moment all at once.
+    /// Free space that a build needs: chroot, tar, staged tree, raw and final disk, which exist together for a moment.
     pub(crate) fn needed_bytes(self) -> u64 {
         match self {
             Self::DebianDev => 5 << 30,
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_to_recipes() {
+    fn recipe_names_parse_back() {
         for recipe in Recipe::ALL {
             assert_eq!(Recipe::parse(recipe.name()), Some(recipe));
             assert!(recipe.packages().is_sorted());

@@ -1,5 +1,5 @@
-//! The last touches to a root filesystem: what a workspace needs, and nothing that would make two workspaces the same
-//! machine or let anybody log in.
+//! Final changes to a root filesystem: adds what a workspace needs, and removes what would give two workspaces the same
+//! identity or let anybody log in.
 
 use crate::recipe::Recipe;
 use crate::stage::{Stage, StageError};
@@ -16,11 +16,11 @@ const NEEDED: [(&str, u32); 8] = [
     ("workspace", 0o755),
 ];
 
-/// Prepares a tree that a recipe made.
+/// Prepares a tree that was built from a recipe.
 pub(crate) fn tidy(stage: &mut Stage, recipe: Recipe, sources: &[String]) -> Result<(), StageError> {
     adopt(stage)?;
     stage.rewrite("etc/apt/sources.list", (sources.join("\n") + "\n").as_bytes())?;
-    // It holds what the build was given, such as proxies of the building host.
+    // It holds settings of the build, such as proxies of the building host.
     stage.remove("etc/apt/apt.conf.d/99mmdebstrap")?;
     stage.rewrite(
         "etc/apt/apt.conf.d/90agentiso",
@@ -44,12 +44,12 @@ pub(crate) fn tidy(stage: &mut Stage, recipe: Recipe, sources: &[String]) -> Res
             )
         }
         Recipe::DebianMinimal => Ok(()),
-        // Nobody can log in, so nobody is asked: an empty unit file masks the unit.
+        // No login is possible, so no prompt is shown: an empty unit file masks the unit.
         Recipe::DebianSystem => stage.rewrite("etc/systemd/system/getty.target", b""),
     }
 }
 
-/// Prepares any tree, imported ones too: the directories a workspace needs, and no identity.
+/// Prepares any tree, imported ones too: adds the directories that a workspace needs, and removes the identity.
 pub(crate) fn adopt(stage: &mut Stage) -> Result<(), StageError> {
     for (path, mode) in NEEDED {
         stage.require_directory(path, mode)?;
@@ -65,7 +65,7 @@ pub(crate) fn adopt(stage: &mut Stage) -> Result<(), StageError> {
     stage.remove_files_in("etc/ssh", |name| name.starts_with("ssh_host_"))
 }
 
-/// Every password becomes `*`, which none matches.
+/// Replaces every password by `*`, which matches none.
 fn lock_passwords(shadow: &str) -> String {
     let mut locked = String::new();
     for line in shadow.lines() {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_password_survives() {
+    fn all_passwords_are_locked() {
         let shadow = "root::19000:0:99999:7:::\nme:$y$j9T$abc:19000:0:99999:7:::\nbin:*:1::::::\n";
         assert_eq!(
             lock_passwords(shadow),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_removed_and_links_are_not_followed_out() {
+    fn identity_files_are_removed_without_following_links() {
         let dir = tempfile::tempdir().unwrap();
         let outside = dir.path().join("outside");
         std::fs::write(&outside, "keep me").unwrap();

@@ -1,8 +1,8 @@
-//! Plain values that say where things come from and where they go. The configuration file is read elsewhere.
+//! Plain values for the sources and destinations of builds. The configuration file is read elsewhere.
 
 use std::path::PathBuf;
 
-/// Where finished entries live. Several daemons may share these directories.
+/// The directories of finished entries. Several daemons may share them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dirs {
     pub images: PathBuf,
@@ -10,7 +10,7 @@ pub struct Dirs {
     pub initramfs: PathBuf,
 }
 
-/// The package archives to build from. Empty means: those of the host's own apt configuration.
+/// The package archives to build from. If empty, the archives of the host's own apt configuration are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackageSource {
     /// Base URI of an archive to use instead of the host's.
@@ -21,12 +21,12 @@ pub struct PackageSource {
     pub keyring: Option<PathBuf>,
 }
 
-/// Where the kernel comes from.
+/// The source of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelSource {
     /// The newest cloud kernel of the archives.
     Packages(PackageSource),
-    /// A kernel image of the user's, with the directory that holds its modules (searched in depth) unless they are
+    /// A kernel image of the user, with the directory that holds its modules (searched recursively) unless they are
     /// built in.
     Files { vmlinuz: PathBuf, modules: Option<PathBuf> },
 }

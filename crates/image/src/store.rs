@@ -1,4 +1,4 @@
-//! The images that are there: find, list, remove.
+//! Finds, lists and removes the images on disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use agentiso_core::names::ImageName;
 
 use crate::error::ImageError;
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 use crate::manifest::{self, ImageManifest, ManifestError};
 use crate::progress::silent;
 use crate::publish::Slot;
@@ -26,7 +26,7 @@ pub fn get(dirs: &Dirs, name: &ImageName) -> Result<Option<Image>, ImageError> {
     Ok(load(&dirs.images.join(name.as_str()))?)
 }
 
-/// All complete images, by name. What cannot be read is left out with a warning.
+/// All complete images, by name. An image that cannot be read is left out with a warning.
 pub fn list(dirs: &Dirs) -> Result<Vec<Image>, ImageError> {
     let entries = match fs::read_dir(&dirs.images) {
         Ok(entries) => entries,
@@ -52,7 +52,7 @@ pub fn list(dirs: &Dirs) -> Result<Vec<Image>, ImageError> {
     Ok(images)
 }
 
-/// Removes an image. `users` names what still needs it; it is asked while the image is locked.
+/// Removes an image. `users` names the users of the image; it is called while the image is locked.
 pub async fn remove(
     dirs: &Dirs,
     name: &ImageName,
@@ -81,7 +81,7 @@ pub(crate) fn refuse_in_use(
     Err(ImageError::InUse { name: name.as_str().to_owned(), users: users.join(", ") })
 }
 
-/// An entry, if it is complete.
+/// Loads an entry, if it is complete.
 pub(crate) fn load(path: &Path) -> Result<Option<Image>, ManifestError> {
     let Some(manifest) = manifest::read::<ImageManifest>(path)? else { return Ok(None) };
     let disk = path.join(DISK);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_image_in_use_is_not_removed() {
+    async fn image_in_use_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let dirs = dirs_with_image(dir.path());
         let name = ImageName::parse("debian-minimal").unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_image_is_not_listed() {
+    fn incomplete_image_is_not_listed() {
         let dir = tempfile::tempdir().unwrap();
         let dirs = dirs_with_image(dir.path());
         assert_eq!(list(&dirs).unwrap().len(), 1);

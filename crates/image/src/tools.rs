@@ -7,13 +7,13 @@ use crate::command::Tool;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The first line that each program prints about itself. What cannot be asked is left out.
+/// The first line of each program's version output. Programs that cannot be run are left out.
 pub(crate) async fn versions(programs: &[&'static str]) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     for program in programs {
         let flag = if *program == "mke2fs" { "-V" } else { "--version" };
         if let Ok(output) = Tool::new(program, program, LIMIT).args([flag]).run().await {
-            // mke2fs says it on standard error.
+            // mke2fs prints it on standard error.
             let text = if output.stdout.trim().is_empty() { &output.stderr } else { &output.stdout };
             if let Some(line) = text.lines().next() {
                 versions.insert((*program).to_owned(), line.trim().to_owned());

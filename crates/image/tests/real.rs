@@ -1,7 +1,7 @@
-//! The library against real programs: packages, e2fsprogs, qemu-img, cpio.
+//! Tests of the library against real programs: packages, e2fsprogs, qemu-img, cpio.
 //!
-//! The minimal image and the kernel are built once per state of the sources and shared by all tests. Where packages
-//! cannot be had, the tests say so and stop.
+//! The minimal image and the kernel are built once per state of the sources and shared by all tests. If packages cannot
+//! be fetched, the tests report that and stop.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use agentiso_image::{
 };
 use anyhow::{Context, ensure};
 
-/// When the sources of this crate were last changed, in seconds.
+/// The time of the last change to the sources of this crate, in seconds.
 fn stamp() -> anyhow::Result<u64> {
     newest_change(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
 }
@@ -28,7 +28,7 @@ fn prebuilt() -> anyhow::Result<Option<Image>> {
     Ok((built > stamp()?).then_some(image))
 }
 
-/// A directory that lives as long as the sources do not change; older ones are removed.
+/// A directory that is kept as long as the sources do not change; older ones are removed.
 fn shared_dirs() -> anyhow::Result<Dirs> {
     let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let stamp = stamp()?;
@@ -67,7 +67,7 @@ fn name(text: &str) -> ImageName {
     ImageName::parse(text).expect("a valid name")
 }
 
-/// Whether the machine, and not the library, is the reason.
+/// Whether the host, and not the library, is the cause.
 fn lacks(error: &ImageError) -> bool {
     matches!(
         error,
@@ -114,7 +114,7 @@ async fn packaged_kernel() -> anyhow::Result<Option<(Dirs, Kernel)>> {
     }
 }
 
-/// An image's filesystem, looked into with debugfs.
+/// An image's filesystem, opened with debugfs.
 struct Opened {
     _dir: tempfile::TempDir,
     raw: PathBuf,
@@ -153,7 +153,7 @@ impl Opened {
 }
 
 #[tokio::test]
-async fn the_minimal_image_is_a_clean_machine() -> anyhow::Result<()> {
+async fn minimal_image_has_no_identity_or_passwords() -> anyhow::Result<()> {
     let Some(image) = minimal().await? else { return Ok(()) };
     let opened = Opened::new(&image)?;
     for (path, expected) in [
@@ -185,7 +185,7 @@ async fn the_minimal_image_is_a_clean_machine() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn the_filesystem_can_be_grown_a_hundredfold() -> anyhow::Result<()> {
+async fn filesystem_can_grow_a_hundredfold() -> anyhow::Result<()> {
     let Some(image) = minimal().await? else { return Ok(()) };
     let opened = Opened::new(&image)?;
     let blocks = opened.ask("show_super_stats -h")?;
@@ -202,7 +202,7 @@ async fn the_filesystem_can_be_grown_a_hundredfold() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn the_manifest_tells_what_the_image_is() -> anyhow::Result<()> {
+async fn manifest_describes_the_image() -> anyhow::Result<()> {
     let Some(image) = minimal().await? else { return Ok(()) };
     let manifest = &image.manifest;
     assert!(manifest.packages.iter().any(|package| package.name == "git" && !package.version.is_empty()));
@@ -218,7 +218,7 @@ async fn the_manifest_tells_what_the_image_is() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn two_builders_of_one_image_share_the_result() -> anyhow::Result<()> {
+async fn concurrent_builds_share_one_image() -> anyhow::Result<()> {
     let (first, second) = tokio::join!(built(), built());
     let (Some(first), Some(second)) = (first?, second?) else { return Ok(()) };
     assert_eq!(first, second);
@@ -226,7 +226,7 @@ async fn two_builders_of_one_image_share_the_result() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_packaged_kernel_becomes_a_bootable_pair() -> anyhow::Result<()> {
+async fn packaged_kernel_gets_modules_and_initramfs() -> anyhow::Result<()> {
     let Some((dirs, kernel)) = packaged_kernel().await? else { return Ok(()) };
     let modules: Vec<_> = kernel.modules.iter().map(|path| path.file_name().unwrap_or_default()).collect();
     for wanted in ["virtio_mmio.ko", "virtio_blk.ko", "virtio_net.ko", "failover.ko", "vsock.ko"] {
@@ -235,7 +235,7 @@ async fn a_packaged_kernel_becomes_a_bootable_pair() -> anyhow::Result<()> {
     for module in &kernel.modules {
         assert!(fs::read(module)?.starts_with(b"\x7fELF"), "{} is not compressed", module.display());
     }
-    // Any static program stands for the agent here.
+    // Any static program can replace the agent here.
     let agent = [b"\x7fELF".as_slice(), &[7; 5000]].concat();
     let path = initramfs::ensure(&dirs, &kernel, &agent).await?;
     let script = format!("set -e; gzip -t {0}; gzip -dc {0} | cpio -tv --quiet", path.display());
@@ -270,7 +270,7 @@ fn small_rootfs(dir: &Path, compress: &str) -> anyhow::Result<PathBuf> {
 }
 
 #[tokio::test]
-async fn an_imported_tar_keeps_its_owners_and_modes() -> anyhow::Result<()> {
+async fn imported_tar_keeps_owners_and_modes() -> anyhow::Result<()> {
     for compress in ["--gzip", "--xz", "--zstd"] {
         let dir = tempfile::tempdir()?;
         let dirs = dirs(dir.path());
@@ -293,7 +293,7 @@ async fn an_imported_tar_keeps_its_owners_and_modes() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn an_imported_directory_belongs_to_root() -> anyhow::Result<()> {
+async fn imported_directory_belongs_to_root() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let dirs = dirs(dir.path());
     small_rootfs(dir.path(), "--gzip")?;
@@ -303,7 +303,7 @@ async fn an_imported_directory_belongs_to_root() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_hostile_tar_leaves_nothing_behind() -> anyhow::Result<()> {
+async fn hostile_tar_leaves_nothing_behind() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let dirs = dirs(dir.path());
     fs::write(dir.path().join("victim"), "untouched")?;
@@ -331,7 +331,7 @@ async fn a_hostile_tar_leaves_nothing_behind() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn something_without_a_shell_is_no_root_filesystem() -> anyhow::Result<()> {
+async fn import_without_a_shell_is_refused() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let tree = dir.path().join("tree");
     fs::create_dir(&tree)?;

@@ -1,7 +1,7 @@
-//! What a tool gives back, and how it becomes an MCP result.
+//! Results and failures of tools, and how they become MCP results.
 //!
-//! Every result has a text and a structured form, and either is enough by itself: clients differ in which one
-//! they show to their model. Failures have the same shape everywhere.
+//! Every result has a text and a structured form, and each is sufficient by itself: clients differ in which one they
+//! show to their model. Failures have the same shape everywhere.
 
 use agentiso_daemon::OpError;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, ErrorData};
@@ -55,7 +55,7 @@ impl Answer {
     }
 }
 
-/// Why a call did not do what it should.
+/// The reason why a call failed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) code: &'static str,
@@ -64,7 +64,7 @@ pub(crate) struct Failure {
     pub(crate) retryable: bool,
     /// Further members of the structured form.
     pub(crate) details: Vec<(&'static str, Value)>,
-    /// What the text says besides message and hint.
+    /// Text that follows message and hint.
     pub(crate) appendix: String,
 }
 
@@ -78,7 +78,7 @@ impl Failure {
         self
     }
 
-    /// As [`Answer::with_note`], for what was done although the call failed.
+    /// As [`Answer::with_note`], for something that was done although the call failed.
     pub(crate) fn with_note(mut self, note: String) -> Self {
         self.appendix.push('\n');
         self.appendix.push_str(&note);
@@ -120,7 +120,7 @@ impl Failure {
         result
     }
 
-    /// For requests that have no other way to fail than an error of JSON-RPC.
+    /// The failure of a request that can only fail with a JSON-RPC error.
     pub(crate) fn into_error(self) -> ErrorData {
         let code = match self.code {
             "workspace_not_found" | "not_found" | "no_job" => ErrorCode::RESOURCE_NOT_FOUND,

@@ -1,5 +1,5 @@
-//! Runs one tool call to its end: with progress, stopped when the client cancels or goes, and answered even if
-//! the tool panics.
+//! Runs one tool call to its end: sends progress, stops when the client cancels or disconnects, and answers even if the
+//! tool panics.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::answer::Failure;
 use crate::offer::Running;
 use crate::progress::Pump;
 
-/// How long the last progress reports may take before the answer goes out without them.
+/// Time limit for the last progress reports; then the answer is sent without them.
 const LAST_REPORTS: Duration = Duration::from_secs(2);
 
-/// The code of the answer when a tool panics.
+/// The error code of the answer when a tool panics.
 pub(crate) const DEFECT: &str = "internal";
 
-/// The call was cancelled, or its client is gone: there is nobody to answer.
+/// The call was cancelled, or its client is gone: no answer is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cancelled;
 
-/// Dropping `running` ends what it does; in a guest, the process group of its command.
+/// Dropping `running` ends its work; in a guest, the process group of its command.
 pub(crate) async fn run(
     tool: &str,
     running: Running,
@@ -39,13 +39,13 @@ pub(crate) async fn run(
             Ok(result) => result,
             Err(_) => {
                 tracing::error!(tool, "a tool panicked");
-                let message = format!("{tool} failed because of a defect in agentiso");
-                let failure = Failure::new(DEFECT, message).with_hint("the server's log has the details");
+                let message = format!("{tool} failed because of a bug in agentiso");
+                let failure = Failure::new(DEFECT, message).with_hint("see the daemon's log");
                 failure.into_result()
             }
         }
     };
-    // The work first: what is finished is answered, even if the client said its last word meanwhile.
+    // The work comes first: a finished call is answered, even if the client has meanwhile stopped sending.
     tokio::select! {
         biased;
         result = work => Ok(result),
@@ -56,8 +56,8 @@ pub(crate) async fn run(
 
 type Outcome = std::thread::Result<<Running as Future>::Output>;
 
-/// Reports go out while the work goes on, and all of them before its answer: a report about a request that has
-/// been answered confuses clients.
+/// Reports are sent while the work goes on, and all of them before its answer: a report about an answered request
+/// confuses clients.
 async fn with_progress(running: Running, pump: Pump) -> Outcome {
     let mut work = AssertUnwindSafe(running).catch_unwind();
     let sending = pump.run();
@@ -65,10 +65,10 @@ async fn with_progress(running: Running, pump: Pump) -> Outcome {
     let outcome = tokio::select! {
         biased;
         outcome = &mut work => outcome,
-        // The client cannot be told any more; that is no reason to stop.
+        // Reports can no longer be sent, but the work goes on.
         () = &mut sending => return work.await,
     };
-    // The reporter lives in the work; once it is gone the pump ends after what is still queued.
+    // The reporter lives in the work; once it is dropped the pump ends after the queued reports.
     drop(work);
     if tokio::time::timeout(LAST_REPORTS, sending).await.is_err() {
         tracing::debug!("the client does not read its progress reports");

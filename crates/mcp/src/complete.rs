@@ -1,4 +1,4 @@
-//! Completion of what a person types: in addresses of resources and in arguments of prompts.
+//! Completion of partial input in addresses of resources and in arguments of prompts.
 
 use agentiso_daemon::Session;
 use rmcp::model::{CompleteRequestParams, CompleteResult, CompletionInfo, ErrorData, Reference};
@@ -19,26 +19,26 @@ pub(crate) async fn complete(
             prompts::complete(session, prompt, argument, typed, &chosen).await
         }
         Reference::Resource(template) => match resources::find(profile, &template.uri) {
-            Some(kind) => resources::complete(session, kind.what, argument, typed, &chosen).await,
+            Some(kind) => resources::complete(session, kind.resource_type, argument, typed, &chosen).await,
             None => {
                 let shown: String = template.uri.chars().take(200).collect();
-                let message = format!("no template {shown:?}; resources/templates/list shows them");
+                let message = format!("unknown template {shown:?}; resources/templates/list shows all");
                 return Err(ErrorData::invalid_params(message, None));
             }
         },
-        // rmcp may learn of others.
+        // rmcp may add other kinds.
         _ => return Err(ErrorData::invalid_params("only prompts and templates can be completed", None)),
     };
     match values {
         Some(values) => Ok(CompleteResult::new(shortened(values))),
         None => {
             let shown: String = argument.chars().take(80).collect();
-            Err(ErrorData::invalid_params(format!("there is no argument {shown:?} here"), None))
+            Err(ErrorData::invalid_params(format!("unknown argument {shown:?}"), None))
         }
     }
 }
 
-/// The first of them, as many as the protocol allows.
+/// The first values, as many as the protocol allows.
 fn shortened(mut values: Vec<String>) -> CompletionInfo {
     let total = values.len();
     values.truncate(CompletionInfo::MAX_VALUES);

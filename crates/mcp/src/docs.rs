@@ -1,5 +1,5 @@
-//! The reference of the tools, written from the table that serves them. `docs/tools.md` holds what
-//! [`render`] gives; a test compares the two.
+//! Renders the reference of the tools from the table that serves them. `docs/tools.md` holds the output of [`render`];
+//! a test compares the two.
 
 use std::fmt::Write;
 
@@ -21,38 +21,39 @@ JSON array, the structured form is an object with one member that holds it.
 
 A call that fails answers with `isError: true`. Its text says what failed, what would be valid and what to do next; its
 structured form is `{code, message, hint, retryable}` with a stable `code`. Wrong arguments are reported all at once,
-before anything runs, with code `invalid_arguments` and a list `problems`. JSON-RPC errors are left to requests that
-are none and to unknown tools.
+before anything runs, with code `invalid_arguments` and a list `problems`. Only malformed requests and unknown tools get
+a JSON-RPC error.
 
-How arguments are read: `null` counts as left out. An integer may be written as a float without a fraction (`120.0`). A
+In arguments, `null` counts as left out. An integer may be written as a float without a fraction (`120.0`). A
 number in quotes is refused. Names and UUIDs of workspaces are interchangeable.
 
 A request whose `_meta` carries a `progressToken` gets progress notifications; others get none. Cancelling a call, or
-closing the connection, ends what it does: a command in a guest is killed with everything it started.
+closing the connection, aborts it: a command in a guest is killed with everything it started.
 
-One request may have up to 64 MiB. Longer ones are refused and skipped; the session goes on.
+A request may have up to 64 MiB. A longer one is refused and skipped; the session continues.
 
 ";
 
 const SINGLE: &str = "\
 # Single actions
 
-What `snapshot` does under its actions, as tools of their own: easier for small models, and known to clients of earlier
-versions. They are listed where `--tools` names them (two are part of `core`) and can be called wherever `snapshot` is
-offered. Each takes `name` for `snapshot_name` and the other way round.
+The actions of `snapshot` as separate tools: easier for small models, and known to clients of earlier versions. They are
+listed if `--tools` names them (two are part of `core`) and can be called wherever `snapshot` is offered. Each accepts
+`name` and `snapshot_name` as the same argument.
 
 ";
 
 const RESOURCES: &str = "\
 # Resources
 
-What can be read without a tool. `resources/list` shows the session's own workspaces and the notes of the vault, in pages;
-the templates below lead to everything else, and names, paths and ids in them are completed. A resource is refused to whoever
-would be refused the tool that shows the same, and a profile without that tool does not offer it.
+Data that can be read without a tool. `resources/list` shows the session's own workspaces and the notes of the vault, in
+pages; everything else is read with the templates below, with completion for names, paths and ids. Access is the same as
+for the tool that shows the same data: who may not call the tool may not read the resource, and a profile without the tool
+does not offer it.
 
-Workspaces and jobs can be subscribed to: `notifications/resources/updated` comes when a workspace changes (its state, machine,
-network policy, snapshots or owner, or that it exists) and when a job ends. In the stateless era `subscriptions/listen` does the
-same.
+Workspaces and jobs can be subscribed to: `notifications/resources/updated` is sent when a workspace changes (its state, VM,
+network policy, snapshots or owner), is created or destroyed, and when a job ends. Stateless requests use
+`subscriptions/listen` instead.
 
 | template | |
 |---|---|
@@ -61,7 +62,7 @@ same.
 const PROMPTS_BEGIN: &str = "\
 # Prompts
 
-Ways of working that a person can pick. Each is offered where the session has the tools that it names.
+Workflows that a user can choose. A prompt is offered if the session has all the tools that it names.
 
 ";
 
@@ -94,10 +95,10 @@ fn section(text: &mut String, tool: &Tool) {
     let mut traits = Vec::new();
     traits.push(if hints.read_only { "changes nothing" } else { "changes something" });
     if hints.destructive {
-        traits.push("may destroy");
+        traits.push("destructive");
     }
     if hints.idempotent && !hints.read_only {
-        traits.push("may be repeated");
+        traits.push("idempotent");
     }
     write(text, format_args!("## `{}`\n\n{}\n\n*{}*\n\n", tool.name, tool.description, traits.join(", ")));
     arguments(text, tool.slots);
@@ -168,8 +169,8 @@ fn closing(text: &mut String) {
         format_args!(
             "# Profiles\n\n`full` offers all tools. `core` offers {core}; in it the workspace may be left out (in the \
              {targets} tools that work on one) while the session owns exactly one. `--read-only` offers only tools \
-             that change nothing. {} are names of earlier versions: they can be called but are not listed.\n",
-            earlier.join(" and "),
+             that change nothing.\n\nThese names of earlier versions can be called but are not listed: {}.\n",
+            earlier.join(", "),
         ),
     );
 }

@@ -1,4 +1,4 @@
-//! What the daemon hands its MCP connections to.
+//! The MCP handler that the daemon passes its MCP connections to.
 
 use agentiso_daemon::{McpHandler, McpOptions, Session, SessionKind};
 use futures::future::BoxFuture;
@@ -8,9 +8,9 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio_util::sync::CancellationToken;
 
 use crate::offer::Offer;
-use crate::own::Own;
 use crate::profile::Profile;
 use crate::server::Server;
+use crate::session_offer::SessionOffer;
 use crate::transport::{LineTransport, MAX_LINE};
 
 /// Serves MCP on the daemon's connections.
@@ -20,7 +20,7 @@ pub struct Mcp {
 }
 
 impl Mcp {
-    /// `default_tools` is what a client gets that does not choose: `[server] tools` of the configuration.
+    /// `default_tools` applies to clients that choose none: `[server] tools` of the configuration.
     pub fn new(default_tools: impl Into<String>) -> Self {
         Self { default_tools: default_tools.into() }
     }
@@ -39,7 +39,7 @@ async fn serve(session: Session, tools: String, read_only: bool, stream: UnixStr
         SessionKind::Bound(_) => Ok(Profile::inside()),
     };
     match chosen {
-        Ok(profile) => serve_offer(Own::new(session, profile), stream).await,
+        Ok(profile) => serve_offer(SessionOffer::new(session, profile), stream).await,
         Err(error) => {
             tracing::warn!(%error, "a client asked for tools that do not exist");
             transport(stream, CancellationToken::new()).refuse_all(&error.to_string()).await;
@@ -52,18 +52,18 @@ fn transport(stream: UnixStream, closed: CancellationToken) -> LineTransport<Own
     LineTransport::new(read, write, MAX_LINE, closed)
 }
 
-/// Serves one connection to its end, whatever it is that is offered there.
+/// Serves any offer on one connection, to its end.
 pub async fn serve_offer(offer: impl Offer, stream: UnixStream) {
     let closed = CancellationToken::new();
-    // Whatever ends this future ends what still runs for the client.
+    // However this future ends, work that still runs for the client ends with it.
     let _guard = closed.clone().drop_guard();
     let transport = transport(stream, closed.clone());
     match serve_server(Server::new(offer, closed), transport).await {
         Ok(running) => {
             if let Err(error) = running.waiting().await {
-                tracing::warn!(%error, "a session ended in disorder");
+                tracing::warn!(%error, "a session ended with an error");
             }
         }
-        Err(error) => tracing::debug!(%error, "a client left before it said hello"),
+        Err(error) => tracing::debug!(%error, "a client disconnected before the handshake"),
     }
 }

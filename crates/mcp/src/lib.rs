@@ -1,13 +1,13 @@
-//! The edge to agents: MCP tools over the daemon.
+//! MCP tools over the daemon: the interface to AI clients.
 //!
 //! ```text
-//!  lines ── transport ── rmcp ── server ── own ── args (all problems at once) ── tools/* ── agentiso_daemon::Session
-//!                                   │       └───── resources, prompts, complete
+//!  lines ── transport ── rmcp ── server ── session_offer ── args (all problems at once) ── tools/* ── daemon
+//!                                   │            └───── resources, prompts, complete
 //!                                   └───── call (progress, cancellation, panics) ── answer
 //! ```
 //!
-//! One file per tool under `tools`; the table of them is `registry`; which of them a session offers is its
-//! [`Profile`], and resources and prompts follow from that. rmcp is known to this crate only.
+//! Each tool has a file under `tools`; `registry` is the table of all tools. The [`Profile`] of a session chooses which
+//! of them it offers, and resources and prompts follow from that. Only this crate uses rmcp.
 
 mod answer;
 mod args;
@@ -19,13 +19,13 @@ mod instructions;
 mod methods;
 mod nearest;
 mod offer;
-mod own;
 mod profile;
 mod progress;
 mod prompts;
 mod registry;
 mod resources;
 mod server;
+mod session_offer;
 mod tools;
 mod transport;
 mod truncate;

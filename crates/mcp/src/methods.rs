@@ -1,10 +1,10 @@
-//! The methods of the protocol that a session offers, and what their parameters look like.
+//! The methods of the protocol that a session offers, and the form of their parameters.
 
 use rmcp::model::{JsonObject, PromptsCapability, ResourcesCapability, ServerCapabilities};
 
 use crate::offer::{Offer, Part};
 
-/// In which era of the protocol a method exists.
+/// The era of the protocol in which a method exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Era {
     Stateful,
@@ -12,40 +12,40 @@ enum Era {
     Both,
 }
 
-/// With the parameters that each takes, for requests whose parameters cannot be read.
+/// Each method with the form of its parameters, for requests whose parameters cannot be parsed.
 const METHODS: &[(&str, Part, Era, &str)] = &[
     (
         "initialize",
         Part::Tools,
         Era::Stateful,
-        "{\"protocolVersion\": text, \"capabilities\": object, \"clientInfo\": {\"name\", \"version\"}}",
+        "{\"protocolVersion\": string, \"capabilities\": object, \"clientInfo\": {\"name\", \"version\"}}",
     ),
     ("ping", Part::Tools, Era::Stateful, "an object"),
     ("server/discover", Part::Tools, Era::Both, "an object"),
-    ("tools/list", Part::Tools, Era::Both, "{\"cursor\"?: text}"),
-    ("tools/call", Part::Tools, Era::Both, "{\"name\": text, \"arguments\": object}"),
-    ("prompts/list", Part::Prompts, Era::Both, "{\"cursor\"?: text}"),
-    ("prompts/get", Part::Prompts, Era::Both, "{\"name\": text, \"arguments\"?: object}"),
-    ("resources/list", Part::Resources, Era::Both, "{\"cursor\"?: text}"),
-    ("resources/templates/list", Part::Resources, Era::Both, "{\"cursor\"?: text}"),
-    ("resources/read", Part::Resources, Era::Both, "{\"uri\": text}"),
-    ("resources/subscribe", Part::Subscriptions, Era::Stateful, "{\"uri\": text}"),
-    ("resources/unsubscribe", Part::Subscriptions, Era::Stateful, "{\"uri\": text}"),
+    ("tools/list", Part::Tools, Era::Both, "{\"cursor\"?: string}"),
+    ("tools/call", Part::Tools, Era::Both, "{\"name\": string, \"arguments\": object}"),
+    ("prompts/list", Part::Prompts, Era::Both, "{\"cursor\"?: string}"),
+    ("prompts/get", Part::Prompts, Era::Both, "{\"name\": string, \"arguments\"?: object}"),
+    ("resources/list", Part::Resources, Era::Both, "{\"cursor\"?: string}"),
+    ("resources/templates/list", Part::Resources, Era::Both, "{\"cursor\"?: string}"),
+    ("resources/read", Part::Resources, Era::Both, "{\"uri\": string}"),
+    ("resources/subscribe", Part::Subscriptions, Era::Stateful, "{\"uri\": string}"),
+    ("resources/unsubscribe", Part::Subscriptions, Era::Stateful, "{\"uri\": string}"),
     (
         "subscriptions/listen",
         Part::Subscriptions,
         Era::Stateless,
-        "{\"notifications\": {\"resourceSubscriptions\": [text]}}",
+        "{\"notifications\": {\"resourceSubscriptions\": [string]}}",
     ),
     (
         "completion/complete",
         Part::Completions,
         Era::Both,
-        "{\"ref\": {\"type\", \"name\" or \"uri\"}, \"argument\": {\"name\": text, \"value\": text}}",
+        "{\"ref\": {\"type\", \"name\" or \"uri\"}, \"argument\": {\"name\": string, \"value\": string}}",
     ),
 ];
 
-/// What the parameters of a method must be; `None` if this session has no such method in this era.
+/// The form of a method's parameters; `None` if this session has no such method in this era.
 pub(crate) fn parameters(offer: &impl Offer, method: &str, stateless: bool) -> Option<&'static str> {
     let (_, part, era, parameters) = METHODS.iter().find(|(name, ..)| *name == method)?;
     let exists = match era {
@@ -56,7 +56,7 @@ pub(crate) fn parameters(offer: &impl Offer, method: &str, stateless: bool) -> O
     (exists && offer.has(*part)).then_some(*parameters)
 }
 
-/// Exactly what is there.
+/// Announces exactly the parts that the offer has.
 pub(crate) fn capabilities(offer: &impl Offer) -> ServerCapabilities {
     let mut capabilities = ServerCapabilities::builder().enable_tools().build();
     if offer.has(Part::Prompts) {

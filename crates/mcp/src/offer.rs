@@ -1,6 +1,6 @@
-//! What a session offers to its client: tools, prompts and resources. The server in front of it knows the protocol: its
-//! eras, pages, cancellation, and how changes are told. agentiso's own offer is in `own`; the conformance suite of the
-//! protocol brings another one.
+//! The interface between the MCP server and what a session offers: tools, prompts and resources. The server knows the
+//! protocol: its eras, pages, cancellation, and notifications. agentiso's own offer is in `session_offer`; the
+//! conformance suite of the protocol brings another one.
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -11,7 +11,7 @@ use rmcp::model::{
 
 use crate::progress::Reporter;
 
-/// What a method of the protocol belongs to. A session has a part if there is anything in it.
+/// A part of the protocol that methods belong to. A session has a part if it offers anything in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Tools,
@@ -27,35 +27,35 @@ pub struct Asked<'a> {
     pub tool: &'a str,
     pub arguments: Option<JsonObject>,
     pub progress: Reporter,
-    /// What the client says it can do.
+    /// The capabilities that the client announced.
     pub client: Option<ClientCapabilities>,
 }
 
-/// A call under way. Dropped, it ends.
+/// A call in progress. Dropping it ends the call.
 pub type Running = BoxFuture<'static, CallToolResult>;
 
 pub trait Offer: Send + Sync + 'static {
-    /// What a model is told before anything else.
+    /// The text that a model gets before anything else.
     fn instructions(&self) -> String;
 
     fn has(&self, part: Part) -> bool;
 
     fn tools(&self) -> Vec<Tool>;
 
-    /// The name under which a tool answers, by the one it is called by.
+    /// The name of the tool that answers to `name`, which may be an earlier name.
     fn tool_name(&self, name: &str) -> Result<&'static str, ErrorData>;
 
-    /// Begins a call. What is wrong with its arguments is a result, so that the model sees it.
+    /// Begins a call. Problems of the arguments are a result, so that the model sees them.
     fn begin(&self, asked: Asked<'_>) -> Result<Running, ErrorData>;
 
-    /// A call that could not begin was answered with this code. Nobody has to keep count.
+    /// Called when a call that could not begin was answered with this code, for offers that count errors.
     fn not_begun(&self, _code: &'static str) {}
 
     fn prompts(&self) -> Vec<Prompt>;
 
     fn prompt(&self, name: &str, arguments: Option<JsonObject>) -> Result<GetPromptResult, ErrorData>;
 
-    /// One page of them.
+    /// One page of the resources.
     fn resources(
         &self,
         cursor: Option<&str>,
@@ -65,10 +65,10 @@ pub trait Offer: Send + Sync + 'static {
 
     fn read(&self, address: &str) -> impl Future<Output = Result<ResourceContents, ErrorData>> + Send;
 
-    /// Why this address cannot be subscribed to, if it cannot.
+    /// Refuses an address that cannot be subscribed to.
     fn check_followed(&self, address: &str) -> Result<(), ErrorData>;
 
-    /// An item for each change from now on.
+    /// Yields an item for each change from now on.
     fn follow(&self, address: &str)
     -> impl Future<Output = Result<BoxStream<'static, ()>, ErrorData>> + Send;
 

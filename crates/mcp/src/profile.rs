@@ -1,5 +1,5 @@
-//! Which tools a session offers. Chosen when the session begins and fixed for its life, so that what a client
-//! learned from `tools/list` stays true.
+//! The tools that a session offers. They are chosen when the session begins and do not change, so that `tools/list`
+//! stays true for the client.
 
 use agentiso_core::suggest::nearest;
 use thiserror::Error;
@@ -19,8 +19,8 @@ const CORE: &[&str] = &[
     "workspace_destroy",
 ];
 
-/// What a session from inside a workspace may call: what root in there could do anyway, and what the daemon knows about
-/// this one machine. Nothing that reaches the host, its disk, other machines or its own walls.
+/// Tools of a session from inside a workspace: things that root in the guest could do anyway, and what the daemon knows
+/// about this one VM. Nothing in it reaches the host, its disk, other VMs or the VM's own isolation.
 const INSIDE: &[&str] = &[
     "workspace_info",
     "workspace_logs",
@@ -38,23 +38,23 @@ const INSIDE: &[&str] = &[
     "git_diff",
 ];
 
-/// In an answer, a file takes several times its size of the daemon's memory; what runs in a workspace must not be able to ask
-/// for much of it.
+/// In an answer, a file takes several times its size of the daemon's memory. Programs in a guest must not be able to
+/// use much of it.
 const MAX_READ_INSIDE: u64 = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProfileError {
     #[error("tools must be \"full\", \"core\" or a list of tool names, not empty")]
     Empty,
-    #[error("no tool is called {wanted:?}{}; the tools are {known}", .nearest.map(|n| format!(" (did you mean {n}?)")).unwrap_or_default())]
+    #[error("unknown tool {wanted:?}{}; the tools are {known}", .nearest.map(|n| format!(" (did you mean {n}?)")).unwrap_or_default())]
     UnknownTool { wanted: String, nearest: Option<&'static str>, known: String },
 }
 
-/// What `--tools` and `--read-only` chose.
+/// The choice made by `--tools` and `--read-only`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     tools: Vec<&'static str>,
-    /// What was asked for, also where it may not be called because it could change something.
+    /// All tools that were asked for, including those that `--read-only` removed.
     chosen: Vec<&'static str>,
     core: bool,
     read_only: bool,
@@ -62,7 +62,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Parses `full`, `core`, or names separated by commas, among which `core` and `full` stand for their tools.
+    /// Parses `full`, `core`, or names separated by commas; `core` and `full` may be among the names.
     pub fn parse(tools: &str, read_only: bool) -> Result<Self, ProfileError> {
         let words: Vec<&str> = tools.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
         if words.is_empty() {
@@ -85,7 +85,7 @@ impl Profile {
                 },
             }
         }
-        // In the registry's order, whatever the order of the words: the list is the same for the same choice.
+        // In the registry's order, not in that of the words: the same choice gives the same list.
         let chosen = || registry::listable().filter(|tool| wanted.contains(&tool.name));
         let tools =
             chosen().filter(|tool| !read_only || tool.hints.read_only).map(|tool| tool.name).collect();
@@ -93,7 +93,7 @@ impl Profile {
         Ok(Self { tools, chosen, core: words.contains(&"core"), read_only, inside: false })
     }
 
-    /// For a session that is bound to the workspace it comes from. Nobody chooses another one there.
+    /// For a session that is bound to the workspace it comes from. Such a session cannot choose another profile.
     pub(crate) fn inside() -> Self {
         let tools: Vec<_> =
             registry::listable().map(|tool| tool.name).filter(|name| INSIDE.contains(name)).collect();
@@ -108,23 +108,23 @@ impl Profile {
         self.tools.contains(&name)
     }
 
-    /// Whether a tool was asked for, be it offered or kept back because it could change something.
+    /// Whether a tool was asked for, even if `--read-only` removed it.
     pub(crate) fn was_chosen(&self, name: &str) -> bool {
         self.chosen.contains(&name)
     }
 
-    /// The tool that a call by this name runs, also by a name of earlier versions.
+    /// The tool that a call by this name runs; the name may be one of earlier versions.
     pub(crate) fn find(&self, name: &str) -> Option<&'static Tool> {
         registry::find(name).find(|(_, listed_as)| self.tools.contains(listed_as)).map(|(tool, _)| tool)
     }
 
-    /// Whether it is for small models: tools are listed in their short form, and the workspace may be left out while
-    /// the session owns exactly one.
+    /// Whether the profile is for small models: tools are listed in their short form, and the workspace may be left out
+    /// while the session owns exactly one.
     pub(crate) fn is_core(&self) -> bool {
         self.core
     }
 
-    /// How much of a file is read in one call.
+    /// Bytes of a file that one call may read.
     pub(crate) fn max_read(&self) -> u64 {
         if self.inside { MAX_READ_INSIDE } else { MAX_FILE }
     }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn core_is_the_short_list_and_a_name_adds_to_it() {
+    fn core_profile_can_be_extended_by_name() {
         let mut core = CORE.to_vec();
         let mut listed = names("core", false);
         core.sort_unstable();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn read_only_offers_nothing_that_changes_anything() {
+    fn read_only_profile_offers_only_reading_tools() {
         assert_eq!(
             names("full", true),
             [
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn from_inside_nothing_is_reached_but_the_machine_itself() {
+    fn inside_profile_offers_no_host_tools() {
         let inside = Profile::inside();
         assert_eq!(inside.tools().count(), INSIDE.len());
         let refused = [
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_names_follow_the_tool_they_became() {
+    fn earlier_names_follow_their_current_tool() {
         let reading = Profile::parse("full", true).unwrap();
         assert!(reading.find("workspace_exec").is_none());
         assert_eq!(reading.find("workspace_ip").map(|tool| tool.name), Some("workspace_ip"));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn single_actions_are_listed_where_they_are_named_and_callable_where_all_are() {
+    fn single_actions_are_listed_only_when_named() {
         let callable = |tools: &str, name: &str| Profile::parse(tools, false).unwrap().find(name).is_some();
         assert!(!names("full", false).contains(&"snapshot_create"));
         assert!(callable("full", "snapshot_create") && callable("snapshot", "snapshot_delete"));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_name_is_refused_with_the_nearest() {
+    fn unknown_profile_name_suggests_the_nearest() {
         let error = Profile::parse("core,exce", false).unwrap_err();
         assert!(error.to_string().contains("did you mean exec?"), "{error}");
         assert_eq!(Profile::parse(" , ", false), Err(ProfileError::Empty));

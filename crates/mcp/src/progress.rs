@@ -1,7 +1,7 @@
 //! Progress notifications: sent if and only if the request carried a token for them.
 //!
-//! Reports come from code that must not wait, so they pass through a bounded queue; when the client reads slowly
-//! reports are dropped, never the work delayed. The values only ever grow, as the protocol demands.
+//! Reports come from code that must not wait, so they pass through a bounded queue. If the client reads slowly, reports
+//! are dropped and the work is not delayed. The values only grow, as the protocol demands.
 
 use agentiso_daemon::Progress;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
@@ -17,30 +17,30 @@ struct Report {
     fraction: Option<f32>,
 }
 
-/// Where a tool reports to.
+/// The receiver of a tool's reports.
 #[derive(Clone, Debug)]
 pub struct Reporter(Option<mpsc::Sender<Report>>);
 
 impl Reporter {
-    /// Reports to nobody.
+    /// A reporter that discards reports.
     #[cfg(test)]
     pub(crate) fn none() -> Self {
         Self(None)
     }
 
-    /// Whether anybody listens. Work that is only done to report on it can be spared otherwise.
+    /// Whether the client wants reports. If not, work that only serves reporting can be skipped.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.is_some()
     }
 
     pub fn report(&self, message: &str, fraction: Option<f32>) {
         if let Some(queue) = &self.0 {
-            // A full queue means that the client has newer news to read than it can.
+            // A full queue means that the client reads more slowly than reports come.
             let _ = queue.try_send(Report { message: message.to_owned(), fraction });
         }
     }
 
-    /// The same as the daemon's operations take it.
+    /// The same reporter in the form that the daemon's operations take.
     pub(crate) fn as_progress(&self) -> Progress {
         match &self.0 {
             None => Progress::default(),
@@ -52,7 +52,7 @@ impl Reporter {
     }
 }
 
-/// Sends what a reporter reports.
+/// Sends the reports of one reporter to the client.
 pub(crate) struct Pump {
     reports: mpsc::Receiver<Report>,
     peer: Peer<RoleServer>,

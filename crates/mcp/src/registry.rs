@@ -1,4 +1,4 @@
-//! The table of tools: what each is called, says, takes and does.
+//! The table of tools: name, description, parameters and function of each.
 
 use std::sync::Arc;
 
@@ -47,8 +47,8 @@ pub(crate) const TOOLS: &[&Tool] = &[
     &tools::team::TOOL,
 ];
 
-/// What one listed tool does under several actions, as tools of their own: easier for small models. Listed only
-/// where a profile names them, callable wherever the tool with the actions is offered.
+/// Tools that do one action of a listed tool each, which is easier for small models. They are listed only if a profile
+/// names them, and callable wherever the tool with the actions is offered.
 pub(crate) const SINGLE_ACTIONS: &[&Tool] = &[
     &tools::snapshot_create::TOOL,
     &tools::snapshot_restore::TOOL,
@@ -57,8 +57,8 @@ pub(crate) const SINGLE_ACTIONS: &[&Tool] = &[
     &tools::snapshot_diff::TOOL,
 ];
 
-/// Names of earlier versions: callable, not listed. With the tool that runs and the one whose place in a profile
-/// it shares.
+/// Names of earlier versions: callable, and not listed by the profile `full`. Each with the tool that runs, and the listed tool that a profile
+/// must offer for it.
 pub(crate) const EARLIER: &[(&str, &Tool, &str)] = &[
     ("workspace_exec", &tools::exec::TOOL, "exec"),
     ("workspace_git_status", &tools::git_status::TOOL, "git_status"),
@@ -75,20 +75,19 @@ pub(crate) const EARLIER: &[(&str, &Tool, &str)] = &[
     ("snapshot_diff", &tools::snapshot_diff::TOOL, "snapshot"),
 ];
 
-/// Tools that speak to hosts beyond the machine they work on.
+/// Tools that contact hosts beyond the VM they work on.
 const OPEN_WORLD: &[&str] = &["git_clone", "git_push", "workspace_prepare"];
 
-/// Tools that run what they are told to inside a machine. They stay in it unless machines are given a network when they are
-/// made.
+/// Tools that run given commands inside a VM. Their effects stay in it unless workspaces are created with a network.
 const RUN_COMMANDS: &[&str] = &["exec", "exec_background", "exec_parallel", "swarm_run", "workspace_fork"];
 
-/// What a call runs with, besides its arguments.
+/// The context of a call, besides its arguments.
 pub(crate) struct Call {
     pub(crate) session: Session,
     pub(crate) progress: Reporter,
-    /// The workspace that is meant when none is named, in profiles that allow it.
+    /// The workspace that is meant if none is named, in profiles that allow it.
     pub(crate) implied: Implied,
-    /// How much of a file is read at once.
+    /// Bytes of a file that one call may read.
     pub(crate) max_read: u64,
 }
 
@@ -102,14 +101,14 @@ pub(crate) struct Tool {
     /// The JSON Schema of the structured form of success.
     pub(crate) output: fn() -> Value,
     pub(crate) hints: Hints,
-    /// Reads all arguments; what it returns does the work and is not begun if any was wrong.
+    /// Parses all arguments and returns the work, which does not begin if any argument was wrong.
     pub(crate) prepare: fn(Reader, Call) -> Result<Running, Invalid>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hints {
     pub(crate) read_only: bool,
-    /// What is lost cannot be had again. Inside a machine nothing is: that is what machines, and their snapshots, are for.
+    /// Whether something is lost for good. Changes inside a VM do not count: VMs and their snapshots exist for them.
     pub(crate) destructive: bool,
     pub(crate) idempotent: bool,
 }
@@ -119,9 +118,9 @@ impl Hints {
 }
 
 impl Tool {
-    /// As clients see it. The short form is for small models: the workspace may be left out, and there is no schema
-    /// of the answer, which they do not read but pay for. Whether machines have the internet from the beginning says what
-    /// commands in them may reach.
+    /// The tool as clients see it. The short form is for small models: the workspace may be left out, and there is no
+    /// schema of the answer, which they do not read but pay for. `internet` says whether new workspaces may use the
+    /// internet, and so what commands in them may reach.
     pub(crate) fn listed(&self, short: bool, internet: bool) -> ListedTool {
         let open_world = OPEN_WORLD.contains(&self.name) || (internet && RUN_COMMANDS.contains(&self.name));
         let annotations = ToolAnnotations::new()
@@ -137,34 +136,34 @@ impl Tool {
     }
 }
 
-/// Members of answers that a model goes on with, and what it should know of them. Every client pays for the list of tools,
-/// so the others are in docs/tools.md only.
-const TOLD_MEMBERS: &[(&str, &str)] = &[
-    ("workspace_id", "UUID; name or UUID work everywhere."),
+/// Members of answers that a model uses further, with their descriptions. Every client pays for the tool list, so all
+/// other members are in docs/tools.md only.
+const DESCRIBED_MEMBERS: &[(&str, &str)] = &[
+    ("workspace_id", "UUID. Arguments also take the name."),
     ("state", "running, stopped or suspended."),
-    ("ip", "Its address."),
-    ("exit_code", "After signal n, 128 + n."),
-    ("stdout", "Cut at a line [TRUNCATED."),
-    ("stderr", "Cut likewise."),
-    ("results", "One for each."),
+    ("ip", "IPv4 address."),
+    ("exit_code", "128 + n after signal n."),
+    ("stdout", "Cut if it has a line [TRUNCATED."),
+    ("stderr", "Like stdout."),
+    ("results", "One per workspace."),
     ("summary", "Counts."),
     ("snapshots", "Oldest first."),
     ("content", "The text."),
     ("size", "Bytes of the whole file."),
-    ("diff", "Unified."),
-    ("truncated", "There is more."),
-    ("conflicts", "Sources that did not fit, and why."),
+    ("diff", "Unified diff."),
+    ("truncated", "The diff was cut."),
+    ("conflicts", "Sources that failed, and why."),
 ];
 
-/// What a success has. Nothing is required, because some clients check the structured content of failures against the
-/// schema as well.
+/// The schema of a success. Nothing is required, because some clients check the structured content of failures against
+/// the schema as well.
 fn output_schema(mut properties: Value) -> Map<String, Value> {
     let mut schema = Map::new();
     schema.insert("type".to_owned(), "object".into());
     if let Value::Object(properties) = &mut properties {
         properties.retain(|name, member| {
-            let told = TOLD_MEMBERS.iter().find(|(told, _)| told == name);
-            let (Some((_, about)), None) = (told, member.get("optional")) else { return false };
+            let described = DESCRIBED_MEMBERS.iter().find(|(described, _)| described == name);
+            let (Some((_, about)), None) = (described, member.get("optional")) else { return false };
             member["description"] = (*about).into();
             true
         });
@@ -179,12 +178,12 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> + Clone {
     TOOLS.iter().map(|tool| tool.name)
 }
 
-/// Every tool that a profile can list, in the order in which it does.
+/// Every tool that a profile can list, in listing order.
 pub(crate) fn listable() -> impl Iterator<Item = &'static Tool> {
     TOOLS.iter().chain(SINGLE_ACTIONS).copied()
 }
 
-/// What calling this name runs, and under which of the listed tools' names a profile may offer it.
+/// The tools that a call by this name may run, each with the listed tool that a profile must offer for it.
 pub(crate) fn find(name: &str) -> impl Iterator<Item = (&'static Tool, &'static str)> {
     let listed = listable().filter(move |tool| tool.name == name).map(|tool| (tool, tool.name));
     let earlier = EARLIER

@@ -1,7 +1,7 @@
-//! The MCP server of one session.
+//! The MCP server of one session: answers the requests of rmcp with an [`Offer`].
 
 mod calls;
-mod telling;
+mod notify;
 
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams,
@@ -23,10 +23,10 @@ use crate::methods;
 use crate::offer::{Offer, Part};
 use crate::resources::follow::{self, Subscriptions};
 
-/// How long clients may keep what does not change during a session.
+/// Time for which clients may cache lists that do not change during a session.
 const FRESH_MS: u64 = 60 * 60 * 1000;
 
-/// A prompt in a box. Part of the handshake, so it is small.
+/// A shell prompt in a box. The icon is part of the handshake, so it is small.
 const ICON: &str = concat!(
     "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'%20viewBox='0%200%2016%2016'%3E",
     "%3Crect%20width='16'%20height='16'%20rx='3'%20fill='%23246'/%3E",
@@ -50,14 +50,14 @@ impl<O: Offer> Server<O> {
         if self.offer.has(part) { Ok(()) } else { Err(ErrorData::method_not_found::<M>()) }
     }
 
-    /// Ends work that nobody waits for any more.
+    /// Ends the work when the request is cancelled or the client is gone.
     async fn unless_cancelled<T>(
         &self,
         context: &RequestContext<RoleServer>,
         work: impl Future<Output = Result<T, ErrorData>>,
     ) -> Result<T, ErrorData> {
         tokio::select! {
-            // What is finished is answered.
+            // A finished request is answered.
             biased;
             done = work => done,
             () = context.ct.cancelled() => Err(cancelled()),
@@ -66,12 +66,12 @@ impl<O: Offer> Server<O> {
     }
 }
 
-/// Nobody reads this: rmcp drops answers to cancelled requests.
+/// The answer to a cancelled request, which rmcp drops.
 fn cancelled() -> ErrorData {
     ErrorData::new(ErrorCode::INVALID_REQUEST, "the request was cancelled", None)
 }
 
-/// For lists that have one page.
+/// Refuses cursors for lists that have one page.
 fn no_cursor(request: Option<PaginatedRequestParams>, what: &str) -> Result<(), ErrorData> {
     let Some(cursor) = request.and_then(|params| params.cursor) else { return Ok(()) };
     let shown: String = cursor.chars().take(80).collect();
@@ -123,7 +123,7 @@ impl<O: Offer> ServerHandler for Server<O> {
         self.call(&request.name, request.arguments, &context).await.map(CallToolResponse::from)
     }
 
-    /// Requests of unknown methods, and of known ones whose parameters rmcp could not read.
+    /// Answers requests of unknown methods, and of known ones whose parameters rmcp could not parse.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -215,7 +215,7 @@ impl<O: Offer> ServerHandler for Server<O> {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         self.need::<SubscribeRequestMethod>(Part::Subscriptions)?;
-        self.begin_telling(request.uri, context).await
+        self.start_notifying(request.uri, context).await
     }
 
     async fn unsubscribe(
@@ -239,7 +239,7 @@ impl<O: Offer> ServerHandler for Server<O> {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        self.tell_all(&context).await;
+        self.notify_all(&context).await;
         Ok(())
     }
 

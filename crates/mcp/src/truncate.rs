@@ -1,8 +1,8 @@
-//! Cuts a command's output to what the caller asked for, or to what a model should be given unasked.
+//! Cuts a command's output to the size that the client requested, or to a default size.
 //!
-//! Output that fits is given whole. Of more than was asked for come the first bytes and a line that starts with
-//! `[TRUNCATED`. Where nothing was asked for, both streams share a budget that no answer can flood a context with, and a
-//! stream that does not fit becomes its beginning, that line, and its end:
+//! Output that fits is shown whole. If the client requested a size, longer output becomes its first bytes and a line
+//! that starts with `[TRUNCATED`. By default, both streams share a budget so small that no answer floods a model's
+//! context, and a stream that does not fit becomes its beginning, that line, and its end:
 //!
 //! ```text
 //! first lines …
@@ -12,58 +12,58 @@
 
 use agentiso_daemon::Captured;
 
-/// How much of a command's output is shown.
+/// The amount of a command's output that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Budget {
-    /// So many bytes from the beginning of each stream.
-    Asked(u64),
-    /// So many characters of JSON for both streams, beginning and end.
-    Unasked(u64),
+    /// Bytes from the beginning of each stream, as the client requested.
+    Requested(u64),
+    /// Characters of JSON for both streams together, from their beginnings and ends.
+    Default(u64),
 }
 
-/// What one answer shows unasked, and what many in one answer show together: with their names and figures less than the
-/// 50,000 characters that no answer exceeds.
-const ONE: u64 = 10_240;
-const ALL: u64 = 36_000;
+/// Default budget of one command, and of all commands of one answer together: with names and figures this stays below
+/// the 50,000 characters that no answer exceeds.
+const ONE_COMMAND: u64 = 10_240;
+const ALL_COMMANDS: u64 = 36_000;
 
-/// Of a stream that does not fit, what is shown of its end.
-const END: u64 = 4;
+/// Divisor: a stream that does not fit spends this fraction of its budget on its end.
+const END_DIVISOR: u64 = 4;
 
 impl Budget {
-    /// For an answer about so many commands.
+    /// The budget for an answer about this many commands.
     pub(crate) fn of(asked: Option<u64>, commands: usize) -> Self {
         match asked {
-            Some(bytes) => Self::Asked(bytes),
-            None => Self::Unasked(ONE.min(ALL / commands.max(1) as u64)),
+            Some(bytes) => Self::Requested(bytes),
+            None => Self::Default(ONE_COMMAND.min(ALL_COMMANDS / commands.max(1) as u64)),
         }
     }
 
-    /// For one who reads a stream for its own sake.
-    pub(crate) const RESOURCE: Self = Self::Unasked(ALL);
+    /// The budget for a resource, which holds one job's output.
+    pub(crate) const RESOURCE: Self = Self::Default(ALL_COMMANDS);
 
-    /// How much of the beginning of each stream is worth keeping.
+    /// Bytes of the beginning of each stream that are needed.
     pub(crate) fn head_bytes(self) -> u64 {
         match self {
-            Self::Asked(bytes) | Self::Unasked(bytes) => bytes,
+            Self::Requested(bytes) | Self::Default(bytes) => bytes,
         }
     }
 
-    /// How much of the end of each stream is worth keeping.
+    /// Bytes of the end of each stream that are needed.
     pub(crate) fn tail_bytes(self) -> u64 {
         match self {
-            Self::Asked(_) => 0,
-            Self::Unasked(characters) => characters / END,
+            Self::Requested(_) => 0,
+            Self::Default(characters) => characters / END_DIVISOR,
         }
     }
 
-    /// Standard output and standard error, cut. `rest` tells how to get what is missing of each.
+    /// Cuts standard output and standard error. `rest` says how to get the missing part of each.
     pub(crate) fn cut(self, streams: [&Captured; 2], rest: [&str; 2]) -> [String; 2] {
         let budgets = match self {
-            Self::Asked(bytes) => [bytes, bytes],
-            Self::Unasked(all) => {
+            Self::Requested(bytes) => [bytes, bytes],
+            Self::Default(all) => {
                 let [out, err] = streams.map(|stream| stream_cost(stream, all));
-                // Errors are shown even beside much output, and have all the room that output leaves.
-                let err = err.min(all.saturating_sub(out).max(all / END));
+                // Errors are shown even beside much output, and get all the room that the output leaves.
+                let err = err.min(all.saturating_sub(out).max(all / END_DIVISOR));
                 [all - err, err]
             }
         };
@@ -72,8 +72,8 @@ impl Budget {
 
     fn cut_one(self, captured: &Captured, max: u64, rest: &str) -> String {
         let (cost, tail): (Cost, u64) = match self {
-            Self::Asked(_) => (str::len, 0),
-            Self::Unasked(_) => (escaped, max / END),
+            Self::Requested(_) => (str::len, 0),
+            Self::Default(_) => (escaped, max / END_DIVISOR),
         };
         let budget = usize::try_from(max).unwrap_or(usize::MAX);
         let tail = usize::try_from(tail).unwrap_or(usize::MAX);
@@ -106,10 +106,10 @@ impl Budget {
     }
 }
 
-/// What a character takes of a budget.
+/// The cost of a character within a budget.
 type Cost = fn(&str) -> usize;
 
-/// In JSON.
+/// The cost in JSON.
 fn escaped(character: &str) -> usize {
     match character.as_bytes() {
         [b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0C] => 2,
@@ -118,12 +118,12 @@ fn escaped(character: &str) -> usize {
     }
 }
 
-/// The end of a text that has so many characters in JSON.
+/// The end of a text that has this many characters in JSON.
 pub(crate) fn end_within(text: &str, characters: usize) -> &str {
     &text[text.len() - last(text.as_bytes(), characters, escaped).source..]
 }
 
-/// Of a whole stream, or `most` if that is less.
+/// The cost of a whole stream, at most `most`.
 fn stream_cost(captured: &Captured, most: u64) -> u64 {
     if captured.total_bytes > most {
         return most;
@@ -133,8 +133,8 @@ fn stream_cost(captured: &Captured, most: u64) -> u64 {
     most.min(cost as u64)
 }
 
-/// The last bytes of a stream, at most `want` and none of the first `used`. They are in the tail, and where head
-/// and tail touch also in the head.
+/// The last bytes of a stream, at most `want` and none of the first `used`. They are in the tail, and where head and
+/// tail touch also in the head.
 fn end_of(captured: &Captured, used: usize, want: usize) -> Vec<u8> {
     let (head, tail) = (&captured.head[..], &captured.tail[..]);
     if tail.len() >= want {
@@ -149,12 +149,12 @@ fn end_of(captured: &Captured, used: usize, want: usize) -> Vec<u8> {
 
 struct Piece {
     text: String,
-    /// How many bytes of the stream it stands for.
+    /// Bytes of the stream that it stands for.
     source: usize,
 }
 
-/// As much of the beginning as fits into `budget` bytes of text. What is not UTF-8 is replaced, and a character
-/// that the end of `bytes` cuts in two is left out, unless the stream itself ends there.
+/// As much of the beginning as `budget` allows. Bytes that are not UTF-8 are replaced, and a character that the end of
+/// `bytes` cuts in two is left out, unless the stream itself ends there.
 fn first(bytes: &[u8], budget: usize, stream_ends: bool, cost: Cost) -> Piece {
     let mut piece = Piece { text: String::new(), source: 0 };
     let whole = if stream_ends { bytes.len() } else { bytes.len() - unfinished(bytes) };
@@ -188,7 +188,7 @@ fn last(bytes: &[u8], budget: usize, cost: Cost) -> Piece {
     piece
 }
 
-/// Each character with the number of bytes it stands for; a sequence that is none becomes U+FFFD.
+/// Each character with the number of bytes it stands for; an invalid sequence becomes U+FFFD.
 fn characters(bytes: &[u8]) -> impl Iterator<Item = (&str, usize)> {
     bytes.utf8_chunks().flat_map(|chunk| {
         let valid = chunk.valid();
@@ -198,7 +198,7 @@ fn characters(bytes: &[u8]) -> impl Iterator<Item = (&str, usize)> {
     })
 }
 
-/// How many bytes at the end begin a character without finishing it.
+/// Number of bytes at the end that begin a character without finishing it.
 pub(crate) fn unfinished(bytes: &[u8]) -> usize {
     let recent = bytes.len().saturating_sub(3);
     let Some(lead) = bytes[recent..].iter().rposition(|byte| (*byte & 0b1100_0000) != 0b1000_0000) else {
@@ -221,7 +221,7 @@ mod tests {
 
     const REST: [&str; 2] = ["more", "more"];
 
-    /// What the guest keeps of a stream.
+    /// Captures output as the guest does.
     fn capture(output: &[u8], budget: Budget) -> Captured {
         let head = output.len().min(budget.head_bytes() as usize);
         let tail = (output.len() - head).min(budget.tail_bytes() as usize);
@@ -240,38 +240,38 @@ mod tests {
 
     #[test]
     fn output_that_fits_is_given_whole() {
-        assert_eq!(shown(b"hello\n", Budget::Asked(6)), "hello\n");
-        assert_eq!(shown(b"hello\n", Budget::Unasked(7)), "hello\n");
-        assert_eq!(shown(b"", Budget::Asked(1)), "");
-        assert_eq!(shown("ä".as_bytes(), Budget::Asked(2)), "ä");
-        assert_eq!(shown(b"\xff\xfe", Budget::Asked(100)), "\u{FFFD}\u{FFFD}");
+        assert_eq!(shown(b"hello\n", Budget::Requested(6)), "hello\n");
+        assert_eq!(shown(b"hello\n", Budget::Default(7)), "hello\n");
+        assert_eq!(shown(b"", Budget::Requested(1)), "");
+        assert_eq!(shown("ä".as_bytes(), Budget::Requested(2)), "ä");
+        assert_eq!(shown(b"\xff\xfe", Budget::Requested(100)), "\u{FFFD}\u{FFFD}");
     }
 
     #[test]
-    fn of_more_than_was_asked_for_come_the_first_bytes_and_the_counts() {
-        let asked = Budget::Asked(4);
+    fn requested_limit_shows_the_first_bytes() {
+        let asked = Budget::Requested(4);
         assert_eq!(shown(b"0123456789", asked), "0123\n[TRUNCATED 10 bytes in all, the first 4 shown; more]");
         assert_eq!(shown(b"012\n456789", asked), "012\n[TRUNCATED 10 bytes in all, the first 4 shown; more]");
         assert_eq!(shown("aää".as_bytes(), asked), "aä\n[TRUNCATED 5 bytes in all, the first 3 shown; more]");
         let long = "x".repeat(300_000);
-        let text = shown(long.as_bytes(), Budget::Asked(200_000));
+        let text = shown(long.as_bytes(), Budget::Requested(200_000));
         assert_eq!(text.split_once('\n').unwrap().0, &long[..200_000]);
     }
 
     #[test]
-    fn unasked_there_are_beginning_and_end() {
+    fn default_budget_shows_beginning_and_end() {
         let output: String = (0..10_000).map(|n| format!("{n:05}\n")).collect();
         let text = shown(output.as_bytes(), Budget::of(None, 1));
         let (begin, rest) = text.split_once("[TRUNCATED 60000 bytes in all, ").expect("the marker");
         let (_, end) = rest.split_once("; more]\n").expect("the end");
-        // A line that is cut is ended, so that the marker has a line of its own.
+        // A cut line is ended, so that the marker has a line of its own.
         assert!(output.starts_with(begin.trim_end()) && output.ends_with(end), "{text}");
         assert!(begin.len() > 6_000 && end.len() > 2_000, "{} and {}", begin.len(), end.len());
     }
 
     #[test]
-    fn errors_are_shown_beside_much_output_and_have_the_room_that_it_leaves() {
-        let budget = Budget::Unasked(8_000);
+    fn stderr_gets_the_room_stdout_leaves() {
+        let budget = Budget::Default(8_000);
         let cut = |out: usize, err: usize| {
             let [out, err] = [out, err].map(|length| capture("x".repeat(length).as_bytes(), budget));
             budget.cut([&out, &err], REST).map(|text| text.matches('x').count())
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_has_more_than_fifty_thousand_characters_whatever_is_printed() {
+    fn answers_stay_below_50000_characters() {
         for byte in [b'x', b'\n', 0, 0xff] {
             for commands in [1, 2, 7, 20] {
                 let budget = Budget::of(None, commands);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_character_is_recognised_by_its_first_byte() {
+    fn unfinished_character_is_found_by_lead_byte() {
         assert_eq!(unfinished("ä".as_bytes()), 0);
         assert_eq!(unfinished(&"ä".as_bytes()[..1]), 1);
         assert_eq!(unfinished(&"€".as_bytes()[..2]), 2);
@@ -308,7 +308,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_more_than_asked_for_and_the_counts_are_true(
+        fn cut_output_respects_limit_and_counts_bytes(
             output in prop_oneof![
                 prop::collection::vec(any::<u8>(), 0..40_000),
                 "(ä|€|😀|x){0,9000}".prop_map(String::into_bytes),
@@ -316,7 +316,7 @@ mod tests {
             max in prop_oneof![1u64..64, 4000u64..20_000],
             asked in any::<bool>(),
         ) {
-            let budget = if asked { Budget::Asked(max) } else { Budget::Unasked(max) };
+            let budget = if asked { Budget::Requested(max) } else { Budget::Default(max) };
             let text = shown(&output, budget);
             let marker = text.lines().find(|line| line.starts_with("[TRUNCATED ")).map(str::to_owned);
             match marker {
@@ -332,7 +332,7 @@ mod tests {
 
         #[test]
         fn valid_text_is_never_replaced(output in "(ä|€|😀|x){0,9000}", max in 1u64..9000) {
-            for budget in [Budget::Asked(max), Budget::Unasked(max)] {
+            for budget in [Budget::Requested(max), Budget::Default(max)] {
                 prop_assert!(!shown(output.as_bytes(), budget).contains(char::REPLACEMENT_CHARACTER));
             }
         }

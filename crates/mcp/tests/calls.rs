@@ -1,4 +1,4 @@
-//! The tools over a daemon whose machines exist in memory only: what they answer, and what cancelling does.
+//! Tools over a daemon whose VMs exist in memory only: their answers, progress, cancellation and rate limits.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn on(workspace: &str, mut arguments: Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_life_of_a_workspace_reads_as_the_contract_has_it() {
+async fn workspace_lifecycle_answers_match_the_contract() {
     let (_world, mut client) = session_with_workspace().await;
     let listed = client.call("workspace_list", json!({})).await;
     let items: Value = serde_json::from_str(text(&listed)).unwrap();
@@ -55,7 +55,7 @@ async fn the_life_of_a_workspace_reads_as_the_contract_has_it() {
 }
 
 #[tokio::test]
-async fn what_a_session_leaves_behind_can_be_adopted() {
+async fn workspaces_of_ended_session_can_be_adopted() {
     let (world, client) = session_with_workspace().await;
     client.close().await;
     let mut heir = Client::initialized(world.session(), "full", false).await;
@@ -72,7 +72,7 @@ async fn what_a_session_leaves_behind_can_be_adopted() {
 }
 
 #[tokio::test]
-async fn a_command_is_answered_with_exit_code_and_output() {
+async fn exec_answers_with_exit_code_and_output() {
     let (_world, mut client) = session_with_workspace().await;
     for name in ["exec", "workspace_exec"] {
         let done = client.call(name, on("web", json!({"command": "echo hi"}))).await;
@@ -89,7 +89,7 @@ async fn a_command_is_answered_with_exit_code_and_output() {
     let long = client.call("exec", on("web", json!({"command": "bytes 1000", "max_output_bytes": 10}))).await;
     let stdout = long["structuredContent"]["stdout"].as_str().unwrap();
     assert!(
-        stdout.starts_with("xxxxxxxxxx\n[TRUNCATED 1000 bytes in all, the first 10 shown; for more "),
+        stdout.starts_with("xxxxxxxxxx\n[TRUNCATED 1000 bytes in all, the first 10 shown; for more, "),
         "{stdout}"
     );
 }
@@ -133,7 +133,7 @@ async fn files_are_written_read_edited_and_listed() {
 }
 
 #[tokio::test]
-async fn a_large_file_goes_both_ways() {
+async fn large_file_is_written_and_read_back() {
     let (_world, mut client) = session_with_workspace().await;
     let content = "ä\n\"".repeat(1 << 20);
     let params =
@@ -146,7 +146,7 @@ async fn a_large_file_goes_both_ways() {
 }
 
 #[tokio::test]
-async fn a_waiting_command_blocks_nothing_and_dies_when_cancelled() {
+async fn running_command_blocks_nothing_and_dies_when_cancelled() {
     let (world, mut client) = session_with_workspace().await;
     let exec = json!({"name": "exec", "arguments": on("web", json!({"command": "wait"}))});
     client
@@ -166,7 +166,7 @@ async fn a_waiting_command_blocks_nothing_and_dies_when_cancelled() {
 }
 
 #[tokio::test]
-async fn a_waiting_command_dies_with_its_connection() {
+async fn running_command_dies_with_its_connection() {
     let (world, mut client) = session_with_workspace().await;
     let exec = json!({"name": "exec", "arguments": on("web", json!({"command": "wait"}))});
     client
@@ -178,7 +178,7 @@ async fn a_waiting_command_dies_with_its_connection() {
 }
 
 #[tokio::test]
-async fn progress_is_sent_to_those_who_ask_and_before_the_answer() {
+async fn progress_is_sent_on_request_before_the_answer() {
     let (_world, mut client) = session_with_workspace().await;
     let params =
         json!({"name": "workspace_create", "arguments": {"name": "db"}, "_meta": {"progressToken": "tok"}});
@@ -204,7 +204,7 @@ async fn progress_is_sent_to_those_who_ask_and_before_the_answer() {
 }
 
 #[tokio::test]
-async fn a_defect_in_a_tool_is_an_answer_and_not_a_hang() {
+async fn panicking_tool_answers_with_internal_error() {
     let (_world, mut client) = session_with_workspace().await;
     let broken = client.call("exec", on("web", json!({"command": "panic"}))).await;
     assert_eq!(broken["structuredContent"]["code"], "internal", "{broken}");
@@ -212,7 +212,7 @@ async fn a_defect_in_a_tool_is_an_answer_and_not_a_hang() {
 }
 
 #[tokio::test]
-async fn in_the_core_profile_the_only_workspace_is_meant() {
+async fn core_profile_implies_the_only_workspace() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "core", false).await;
     client.call("workspace_create", json!({"name": "a"})).await;
@@ -220,11 +220,11 @@ async fn in_the_core_profile_the_only_workspace_is_meant() {
     assert_eq!(done["structuredContent"]["stdout"], "hi\n", "{done}");
     client.call("workspace_create", json!({"name": "b"})).await;
     let unclear = client.call("exec", json!({"command": "echo hi"})).await;
-    assert!(text(&unclear).contains("owns 2: a, b"), "{unclear}");
+    assert!(text(&unclear).contains("owns 2 workspaces: a, b"), "{unclear}");
 }
 
 #[tokio::test]
-async fn refusals_of_create_name_the_valid_values() {
+async fn create_refusals_name_the_valid_values() {
     let (_world, mut client) = session_with_workspace().await;
     let taken = client.call("workspace_create", json!({"name": "web"})).await;
     assert_eq!(taken["structuredContent"]["code"], "name_taken");
@@ -243,8 +243,8 @@ async fn refusals_of_create_name_the_valid_values() {
 }
 
 #[tokio::test]
-async fn costly_calls_are_limited_for_all_sessions_together_and_bad_arguments_cost_nothing() {
-    // So slow that nothing refills while the test runs.
+async fn rate_limit_spans_sessions_and_spares_invalid_calls() {
+    // So slow that no permit returns while the test runs.
     let world = support::world_with("[rate_limit]\ncreate_per_minute = 1\nexec_per_minute = 1\n").await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     for _ in 0..10 {

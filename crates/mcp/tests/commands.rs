@@ -1,4 +1,4 @@
-//! Commands in several workspaces, and what a machine with an old agent cannot do.
+//! Commands in several workspaces, and the refusal of a guest with an old agent.
 
 mod support;
 
@@ -10,7 +10,7 @@ fn text(result: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn results_come_in_the_order_of_the_request_and_are_counted() {
+async fn parallel_results_keep_order_and_are_counted() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     for name in ["a", "b"] {
@@ -35,7 +35,7 @@ async fn results_come_in_the_order_of_the_request_and_are_counted() {
 }
 
 #[tokio::test]
-async fn one_wrong_argument_keeps_every_command_from_running() {
+async fn one_wrong_argument_stops_all_parallel_commands() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     client.call("workspace_create", json!({"name": "a"})).await;
@@ -45,7 +45,7 @@ async fn one_wrong_argument_keeps_every_command_from_running() {
         (json!(["a", "a"]), json!(["wait"]), "1 entries for 2 workspaces"),
         (json!(["a", "b c"]), json!("wait"), "[1] must be a workspace's name"),
         (json!(["a", "nobody"]), json!("wait"), "nobody"),
-        (json!(["a"]), json!([7]), "[0] must be a text"),
+        (json!(["a"]), json!([7]), "[0] must be a string"),
         (json!("a"), json!("wait"), "must be a list"),
     ] {
         let refused = client.call("exec_parallel", json!({"workspace_ids": ids, "commands": commands})).await;
@@ -55,12 +55,12 @@ async fn one_wrong_argument_keeps_every_command_from_running() {
 }
 
 #[tokio::test]
-async fn a_machine_with_an_old_agent_says_what_it_lacks_and_how_to_mend_it() {
+async fn old_agent_refusal_names_workspace_start() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     client.call("workspace_create", json!({"name": "a"})).await;
     let refused = client.call("set_env", json!({"workspace_id": "a", "vars": {"TOKEN": "hush"}})).await;
     assert_eq!(refused["structuredContent"]["code"], "unsupported", "{refused}");
-    assert!(text(&refused).contains("older than this server") && text(&refused).contains("workspace_start"));
+    assert!(text(&refused).contains("older than this daemon") && text(&refused).contains("workspace_start"));
     assert!(!refused.to_string().contains("hush"));
 }

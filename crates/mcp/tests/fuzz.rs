@@ -1,5 +1,5 @@
-//! Ten thousand random argument sets for each tool, made from its own schema. Whatever comes, there is an answer,
-//! and arguments that the schema allows are never called wrong while those it forbids always are.
+//! Ten thousand random argument sets for each tool, generated from its schema. Every call is answered, arguments that
+//! the schema allows are never called invalid, and those that it forbids always are.
 
 mod support;
 
@@ -13,10 +13,10 @@ use support::Client;
 
 const ROUNDS: usize = 10_000;
 
-/// What the schema leaves to the server's configuration, whose defaults these tests have.
+/// Limits that the schema leaves to the configuration; these tests use its defaults.
 const CONFIGURED_LIMITS: [(&str, f64); 3] = [("vcpus", 8.0), ("memory_mb", 8192.0), ("disk_gb", 100.0)];
 
-/// How many calls are under way at once.
+/// Calls in progress at once.
 const WINDOW: usize = 50;
 
 /// One test for each tool, so that they share the cores and a failure names its tool.
@@ -24,7 +24,7 @@ macro_rules! fuzz {
     ($($tool:ident),+ $(,)?) => {
         const FUZZED: &[&str] = &[$(stringify!($tool)),+];
 
-        mod ten_thousand_argument_sets_are_all_answered_by {
+        mod random_arguments_are_answered_by {
             $(
                 #[tokio::test]
                 async fn $tool() {
@@ -74,11 +74,11 @@ fuzz!(
     snapshot_diff,
 );
 
-/// Tools that are listed only where they are named.
+/// Tools that are listed only if a profile names them.
 const SINGLE_ACTIONS: &str = "snapshot_create,snapshot_restore,snapshot_list,snapshot_delete,snapshot_diff";
 
 #[tokio::test]
-async fn no_tool_is_left_out() {
+async fn every_listed_tool_is_fuzzed() {
     let world = support::world().await;
     let tools = format!("full,{SINGLE_ACTIONS}");
     let mut client = Client::initialized(world.session(), &tools, false).await;
@@ -124,8 +124,8 @@ async fn fuzz(name: &str) {
     client.close().await;
 }
 
-/// What no plain schema says: which arguments belong to which action, what a rule of a policy looks like, what git takes
-/// for a name.
+/// Rules that no plain schema expresses: which arguments belong to which action, the form of policy rules, and the
+/// names that git accepts.
 fn fits_its_action(tool: &str, arguments: &Value) -> bool {
     let action = &arguments["action"];
     let is_word = |key: &str, check: fn(&str) -> bool| arguments[key].as_str().is_none_or(check);
@@ -180,7 +180,7 @@ fn fits_its_action(tool: &str, arguments: &Value) -> bool {
     }
 }
 
-/// What each action of `vault` cannot do without, and what paths and tags are made of.
+/// The arguments that each action of `vault` requires, and the form of paths and tags.
 fn fits_vault(arguments: &Value) -> bool {
     let given = |name: &str| !arguments[name].is_null();
     let text = |name: &str| arguments[name].as_str().unwrap_or_default();
@@ -218,7 +218,7 @@ fn fits_vault(arguments: &Value) -> bool {
     }
 }
 
-/// What each action of `team` cannot do without, and what names are made of.
+/// The arguments that each action of `team` requires, and the form of names.
 fn fits_team(arguments: &Value) -> bool {
     let given = |names: &[&str]| names.iter().all(|name| !arguments[*name].is_null());
     let all = |names: &[&str], fits: &dyn Fn(&str) -> bool| {
@@ -226,7 +226,7 @@ fn fits_team(arguments: &Value) -> bool {
     };
     let is_label = |text: &str| TeamName::parse(text).is_ok();
     let roles = arguments["roles"].as_array().cloned().unwrap_or_default();
-    // The only text that is made here and is too long for anything.
+    // The generator makes no other text that is too long.
     let short = all(
         &["agent", "to", "message_type", "task_id", "golden_workspace", "base_snapshot", "title"],
         &|text| text.len() < 800,
@@ -259,7 +259,7 @@ fn is_policy(value: &Value) -> bool {
     value.is_null() || change.is_ok_and(|change| change.apply_to(&NetworkPolicy::default()).is_ok())
 }
 
-/// A small generator, the same in every run.
+/// A small random generator, the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -283,7 +283,7 @@ impl Dice {
     }
 }
 
-/// Arguments, and whether the schema allows them.
+/// Random arguments, and whether the schema allows them.
 fn arguments(dice: &mut Dice, schema: &Value) -> (Value, bool) {
     let required: Vec<&str> = schema["required"]
         .as_array()
@@ -300,7 +300,7 @@ fn arguments(dice: &mut Dice, schema: &Value) -> (Value, bool) {
             }
             continue;
         }
-        // What may be anything is never wrong.
+        // A parameter without a type takes anything.
         if dice.one_in(6) && !property["type"].is_null() {
             let value = wrong(dice, name, property);
             object.insert(name.clone(), value);
@@ -317,12 +317,12 @@ fn arguments(dice: &mut Dice, schema: &Value) -> (Value, bool) {
     (object.into(), valid)
 }
 
-/// How the pattern of a name begins; the length of the longest one follows.
+/// Beginning of the pattern of a name; the maximum length follows.
 const NAMES: &str = r"^[\w.-]{1,";
 
-/// Names of workspaces have a pattern too, which the list leaves out because it has so many of them.
+/// Names of workspaces have a pattern too, which the tool list leaves out because it has so many of them.
 fn pattern<'a>(name: &str, schema: &'a Value) -> Option<&'a str> {
-    // That of a team is looked at by one of its actions only.
+    // Only one action of `team` checks its workspace name.
     let of_one_action = schema["description"].as_str().is_some_and(|about| about.starts_with("create:"));
     let is_workspace = (name.contains("workspace") || name == "merge_target") && !of_one_action;
     schema["pattern"].as_str().or_else(|| is_workspace.then_some(r"^[\w.-]{1,128}$"))

@@ -1,4 +1,4 @@
-//! The server over HTTP: whom it lets in, both eras of the protocol, and what becomes of calls whose client goes.
+//! The server over HTTP: admission, both eras of the protocol, and calls whose client disconnects.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn call(id: u64, tool: &str, arguments: Value) -> Value {
 }
 
 #[tokio::test]
-async fn without_the_token_nothing_is_told() {
+async fn requests_without_the_token_get_401() {
     let world = support::world().await;
     let web = Web::of(&world).await;
     let nearly = format!("Bearer {}x", &web.token[..web.token.len() - 1]);
@@ -32,7 +32,7 @@ async fn without_the_token_nothing_is_told() {
 }
 
 #[tokio::test]
-async fn other_hosts_and_web_pages_are_sent_away() {
+async fn foreign_host_and_origin_headers_are_refused() {
     let world = support::world().await;
     let web = Web::of(&world).await;
     let port = web.address.port();
@@ -43,7 +43,7 @@ async fn other_hosts_and_web_pages_are_sent_away() {
     for foreign in ["null", "http://evil.test", "https://localhost", &format!("https://127.0.0.1:{port}")] {
         assert_eq!(status("Origin", foreign).await, 403, "{foreign:?}");
     }
-    // 400: it has come in, and belongs to no session.
+    // 400: the request was admitted, and belongs to no session.
     for ours in [&format!("localhost:{port}"), "named.test", "named.test:443"] {
         assert_eq!(status("Host", ours).await, 400, "{ours:?}");
     }
@@ -51,7 +51,7 @@ async fn other_hosts_and_web_pages_are_sent_away() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_refused_with_the_reason() {
+async fn malformed_http_requests_are_refused() {
     let world = support::world().await;
     let web = Web::with(&world, Settings { max_body: 1000, ..Settings::CLIENTS }).await;
     assert_eq!(web.ask("POST", "/other", &[], "{}").await.status, 404);
@@ -77,7 +77,7 @@ async fn what_is_no_request_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_session_begins_with_a_handshake_and_ends_with_delete() {
+async fn http_session_lasts_from_initialize_to_delete() {
     let world = support::world().await;
     let web = Web::of(&world).await;
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
@@ -98,7 +98,7 @@ async fn a_session_begins_with_a_handshake_and_ends_with_delete() {
 }
 
 #[tokio::test]
-async fn a_session_owns_what_it_makes_as_one_over_pipes_does() {
+async fn http_session_owns_its_workspaces() {
     let world = support::world().await;
     let web = Web::of(&world).await;
     let (first, _) = web.initialize("2025-06-18").await;
@@ -117,7 +117,7 @@ async fn a_session_owns_what_it_makes_as_one_over_pipes_does() {
 }
 
 #[tokio::test]
-async fn requests_that_stand_for_themselves_need_no_session() {
+async fn stateless_http_requests_need_no_session() {
     let world = support::world().await;
     let web = Web::of(&world).await;
     let found = web.stateless(json!("d"), "server/discover", json!({})).await;
@@ -126,7 +126,7 @@ async fn requests_that_stand_for_themselves_need_no_session() {
     assert_eq!(found.header("mcp-session-id"), None);
     let made = json!({"name": "workspace_create", "arguments": {"name": "web"}});
     assert_eq!(web.stateless(json!(1), "tools/call", made).await.json()["result"]["isError"], false);
-    // All of one token are one session: what one made, the next may use.
+    // All stateless requests share one session: one may use a workspace that another created.
     let run = json!({"name": "exec", "arguments": {"workspace_id": "web", "command": "echo hi"}});
     let ran = web.stateless(json!(1), "tools/call", run).await.json();
     assert_eq!((&ran["id"], &ran["result"]["structuredContent"]["stdout"]), (&json!(1), &json!("hi\n")));
@@ -134,7 +134,7 @@ async fn requests_that_stand_for_themselves_need_no_session() {
 }
 
 #[tokio::test]
-async fn a_request_that_stands_for_itself_must_agree_with_its_headers() {
+async fn stateless_request_must_match_its_headers() {
     let world = support::world().await;
     let web = Web::of(&world).await;
     let message = |version: &str| {
@@ -155,12 +155,12 @@ async fn a_request_that_stands_for_itself_must_agree_with_its_headers() {
     assert_eq!(refusal("2027-01-01", &unknown).await, (400, -32022));
     let bare = web.post(&[version, ("Mcp-Method", "tools/list")], &list(1)).await;
     assert_eq!((bare.status, &bare.json()["error"]["code"]), (400, &json!(-32602)));
-    // Whatever was refused, the next one is served.
+    // After every refusal, a correct request is served.
     assert_eq!(web.stateless(json!(1), "tools/list", json!({})).await.status, 200);
 }
 
 #[tokio::test]
-async fn progress_comes_as_events_before_the_answer() {
+async fn progress_events_precede_the_http_answer() {
     let world = support::world().await;
     let web = Web::of(&world).await;
     let (session, _) = web.initialize("2025-06-18").await;
@@ -177,7 +177,7 @@ async fn progress_comes_as_events_before_the_answer() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_or_cancels_ends_its_command() {
+async fn hangup_or_cancel_ends_the_http_command() {
     let world = support::world().await;
     let web = Web::of(&world).await;
     let (session, _) = web.initialize("2025-06-18").await;
@@ -189,14 +189,14 @@ async fn a_client_that_hangs_up_or_cancels_ends_its_command() {
     world.machines.waiting_commands(1).await;
     drop(connection);
     world.machines.waiting_commands(0).await;
-    // The same once it has become a stream.
+    // The same after the answer has become a stream.
     let mut connection = web.connect().await;
     let events = [headers[0], ("Accept", "text/event-stream")];
     connection.send("POST", "/mcp", &web.headers(&events), &wait).await;
     world.machines.waiting_commands(1).await;
     drop(connection);
     world.machines.waiting_commands(0).await;
-    // And by a word on another connection.
+    // The same by a cancellation on another connection.
     let mut connection = web.connect().await;
     connection.send("POST", "/mcp", &web.headers(&headers), &wait).await;
     world.machines.waiting_commands(1).await;
@@ -207,7 +207,7 @@ async fn a_client_that_hangs_up_or_cancels_ends_its_command() {
 }
 
 #[tokio::test]
-async fn a_stateless_client_that_hangs_up_ends_its_command_and_no_other() {
+async fn stateless_hangup_ends_only_its_own_command() {
     let world = support::world().await;
     let web = Web::of(&world).await;
     let made = json!({"name": "workspace_create", "arguments": {"name": "web"}});
@@ -230,7 +230,7 @@ async fn a_stateless_client_that_hangs_up_ends_its_command_and_no_other() {
 }
 
 #[tokio::test]
-async fn changes_are_told_on_a_stream_of_their_own_or_to_the_request_that_asked() {
+async fn resource_updates_reach_stream_or_subscription_request() {
     let world = support::world().await;
     let web = Web::of(&world).await;
     let (session, _) = web.initialize("2025-11-25").await;
@@ -261,7 +261,7 @@ async fn changes_are_told_on_a_stream_of_their_own_or_to_the_request_that_asked(
     let stop = json!({"name": "workspace_stop", "arguments": {"workspace_id": "lone"}});
     web.stateless(json!(2), "tools/call", stop).await;
     let told = listening.until("notifications/resources/updated").await;
-    // The acknowledgement and at least one change; a stop may be seen under way as well.
+    // The acknowledgement and at least one change; a stop may be seen in progress as well.
     assert!(told.matches("\"io.modelcontextprotocol/subscriptionId\":\"mine\"").count() >= 2, "{told}");
     // The stream ends with its session.
     assert_eq!(web.ask("DELETE", "/mcp", &headers, "").await.status, 204);
@@ -275,7 +275,7 @@ async fn one_connection_carries_many_requests() {
     let (session, _) = web.initialize("2025-06-18").await;
     let headers = web.headers(&[("Mcp-Session-Id", &session)]);
     let mut connection = web.connect().await;
-    // The second before the first is answered.
+    // The second request is sent before the first is answered.
     connection.send("POST", "/mcp", &headers, &list(1).to_string()).await;
     connection.send("POST", "/mcp", &headers, &list(2).to_string()).await;
     assert_eq!(connection.response().await.json()["id"], 1);
@@ -283,7 +283,7 @@ async fn one_connection_carries_many_requests() {
 }
 
 #[tokio::test]
-async fn there_are_only_so_many_sessions_and_requests() {
+async fn http_sessions_and_requests_are_limited() {
     let world = support::world().await;
     let settings = Settings { max_sessions: 1, max_requests: 1, ..Settings::CLIENTS };
     let web = Web::with(&world, settings).await;
@@ -306,7 +306,7 @@ async fn there_are_only_so_many_sessions_and_requests() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_silent_for_too_long_ends() {
+async fn idle_http_session_ends() {
     let world = support::world().await;
     let settings = Settings { session_idle: Duration::from_millis(200), ..Settings::CLIENTS };
     let web = Web::with(&world, settings).await;
@@ -316,7 +316,7 @@ async fn a_session_that_is_silent_for_too_long_ends() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_lets_calls_end_and_takes_no_new_ones() {
+async fn closing_server_ends_calls_and_refuses_connections() {
     let world = support::world().await;
     let web = Web::of(&world).await;
     let (session, _) = web.initialize("2025-06-18").await;

@@ -1,4 +1,4 @@
-//! Sessions of what runs inside a workspace: what they reach, and the tokens that let them in.
+//! Sessions from inside a workspace: what they reach, and the tokens that admit them.
 
 mod support;
 
@@ -29,7 +29,7 @@ fn info(world: &World, name: &str) -> WorkspaceInfo {
 }
 
 #[tokio::test]
-async fn a_session_from_inside_has_its_own_workspace_and_nothing_else() {
+async fn guest_session_reaches_only_its_own_workspace() {
     let (_world, _outside, mut client, id) = inside().await;
     let ran = client.call("exec", json!({"command": "echo here"})).await;
     assert_eq!(ran["structuredContent"]["stdout"], "here\n", "{ran}");
@@ -39,7 +39,7 @@ async fn a_session_from_inside_has_its_own_workspace_and_nothing_else() {
     }
     let about = client.call("workspace_info", json!({})).await;
     assert_eq!(about["structuredContent"]["name"], "mine");
-    // One that is there and one that is not are told apart by nothing.
+    // Refusals of an existing and of a missing workspace are the same.
     let refusal = |answer: Value, name: &str| {
         let told = answer["structuredContent"].to_string().replace(name, "X");
         assert_eq!(answer["structuredContent"]["code"], "workspace_not_found", "{answer}");
@@ -62,7 +62,7 @@ async fn a_session_from_inside_has_its_own_workspace_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_session_from_inside_is_offered_no_way_out() {
+async fn guest_session_is_offered_no_host_tools() {
     let (_world, _outside, mut client, _) = inside().await;
     let listed = client.request("tools/list", None).await;
     let tools = listed["result"]["tools"].as_array().unwrap();
@@ -79,7 +79,7 @@ async fn a_session_from_inside_is_offered_no_way_out() {
 }
 
 #[tokio::test]
-async fn a_session_from_inside_reads_files_in_smaller_parts() {
+async fn guest_session_reads_at_most_1_mib() {
     let (_world, mut outside, mut client, _) = inside().await;
     let large = json!({"workspace_id": "mine", "path": "/large", "content": "x".repeat((1 << 20) + 1)});
     outside.call("file_write", large).await;
@@ -96,7 +96,7 @@ async fn a_session_from_inside_reads_files_in_smaller_parts() {
 }
 
 #[tokio::test]
-async fn the_daemon_itself_refuses_what_no_tool_offers_inside() {
+async fn daemon_refuses_owner_operations_of_guest_session() {
     let (world, _outside, _client, id) = inside().await;
     let session = world.daemon().open_session(SessionKind::Bound(id));
     let own = WorkspaceRef::Id(id);
@@ -107,7 +107,7 @@ async fn the_daemon_itself_refuses_what_no_tool_offers_inside() {
 }
 
 #[tokio::test]
-async fn only_the_hash_of_a_token_is_kept_and_it_goes_with_the_workspace() {
+async fn bridge_token_is_stored_only_as_hash() {
     let (world, mut outside, _client, id) = inside().await;
     let shell = world.daemon().open_session(SessionKind::Shell);
     let access = shell.grant_bridge(&WorkspaceRef::Id(id)).await.unwrap();
@@ -127,7 +127,7 @@ async fn only_the_hash_of_a_token_is_kept_and_it_goes_with_the_workspace() {
 }
 
 #[tokio::test]
-async fn every_worker_of_a_swarm_gets_a_token_of_its_own() {
+async fn each_swarm_worker_gets_its_own_token() {
     let (_world, mut outside, _client, _) = inside().await;
     outside.call("snapshot", json!({"action": "create", "workspace_id": "mine", "name": "golden"})).await;
     let tasks = json!([{"name": "a", "command": "echo a"}, {"name": "b", "command": "echo b"}]);

@@ -1,4 +1,4 @@
-//! What `tools/list` says: frozen, clean, and not too dear.
+//! The output of `tools/list`: frozen, complete, and within its token budget.
 
 mod support;
 
@@ -16,14 +16,14 @@ async fn listed(tools: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_list_changes_only_on_purpose() {
+async fn tool_list_matches_its_snapshot() {
     insta::assert_json_snapshot!("full", listed("full").await);
     insta::assert_json_snapshot!("core", listed("core").await);
 }
 
 #[tokio::test]
-#[expect(clippy::print_stderr, reason = "the figure is what the test is read for")]
-async fn the_list_is_not_too_dear() {
+#[expect(clippy::print_stderr, reason = "the test also shows the current size")]
+async fn tool_list_stays_within_token_budget() {
     for (tools, bound) in [("full", MAX_TOKENS), ("core", MAX_CORE_TOKENS)] {
         let bytes = listed(tools).await.to_string().len();
         eprintln!("tools/list of {tools}: {bytes} bytes, about {} tokens", bytes / 4);
@@ -32,7 +32,7 @@ async fn the_list_is_not_too_dear() {
 }
 
 #[tokio::test]
-async fn every_tool_and_parameter_is_described_and_every_schema_is_plain() {
+async fn every_tool_and_parameter_is_described() {
     let list =
         listed("full,snapshot_create,snapshot_restore,snapshot_list,snapshot_delete,snapshot_diff").await;
     for tool in list["tools"].as_array().unwrap() {
@@ -62,7 +62,7 @@ async fn every_tool_and_parameter_is_described_and_every_schema_is_plain() {
 }
 
 #[test]
-fn docs_tools_md_is_what_the_code_says() {
+fn docs_tools_md_matches_the_code() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tools.md");
     let rendered = agentiso_mcp::docs::render();
     if std::env::var_os("AGENTISO_UPDATE_DOCS").is_some() {

@@ -1,5 +1,5 @@
-//! Prepared workspaces and swarms over machines that exist in memory: what they answer, and that nothing of them is left
-//! when they fail or nobody waits for them any more.
+//! Prepared workspaces and swarms over VMs that exist in memory: their answers, and that nothing remains of them after
+//! a failure or a cancellation.
 
 mod support;
 
@@ -36,7 +36,7 @@ async fn names(client: &mut Client) -> Vec<String> {
     list.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Waits until only these are left.
+/// Waits until only the expected workspaces remain.
 async fn left(client: &mut Client, expected: &[&str]) {
     let gone = async {
         while names(client).await != expected {
@@ -65,7 +65,7 @@ async fn cancel(client: &mut Client, id: &str) {
 }
 
 #[tokio::test]
-async fn preparing_twice_is_preparing_once() {
+async fn prepare_is_idempotent() {
     let (_world, mut client) = connected().await;
     let first = client.call("workspace_prepare", json!({"name": "gold", "setup_commands": ["echo x"]})).await;
     let made = first["structuredContent"].clone();
@@ -82,7 +82,7 @@ async fn preparing_twice_is_preparing_once() {
 }
 
 #[tokio::test]
-async fn a_setup_command_that_fails_undoes_what_was_made_and_keeps_what_was_there() {
+async fn failed_setup_undoes_only_new_workspaces() {
     let (_world, mut client) = connected().await;
     let commands = json!(["echo fine", "nosuch", "echo never"]);
     let failed = client.call("workspace_prepare", json!({"name": "gold", "setup_commands": commands})).await;
@@ -108,7 +108,7 @@ async fn a_setup_command_that_fails_undoes_what_was_made_and_keeps_what_was_ther
 }
 
 #[tokio::test]
-async fn a_prepare_is_alone_with_its_name_and_undone_when_it_is_cancelled() {
+async fn prepare_reserves_its_name_until_it_is_cancelled() {
     let (world, mut client) = connected().await;
     start(&mut client, "one", "workspace_prepare", json!({"name": "gold", "setup_commands": ["wait"]})).await;
     world.machines.waiting_commands(1).await;
@@ -127,7 +127,7 @@ async fn a_prepare_is_alone_with_its_name_and_undone_when_it_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_name_that_another_session_works_with_gets_a_number() {
+async fn prepare_numbers_a_name_of_another_session() {
     let (world, mut client) = prepared().await;
     let mut other = Client::initialized(world.session(), "full", false).await;
     let made = other.call("workspace_prepare", json!({"name": "gold"})).await;
@@ -138,7 +138,7 @@ async fn a_name_that_another_session_works_with_gets_a_number() {
 }
 
 #[tokio::test]
-async fn a_swarm_answers_for_every_task_and_leaves_no_worker() {
+async fn swarm_answers_every_task_and_leaves_no_worker() {
     let (_world, mut client) = prepared().await;
     let tasks = json!([
         {"name": "b", "command": "echo two"}, {"name": "a", "command": "echo one"}, {"name": "c", "command": "nosuch"},
@@ -173,7 +173,7 @@ async fn a_swarm_answers_for_every_task_and_leaves_no_worker() {
 }
 
 #[tokio::test]
-async fn workers_are_kept_where_that_is_asked_for() {
+async fn workers_are_kept_without_cleanup() {
     let (_world, mut client) = prepared().await;
     let mut arguments = swarm(json!([{"name": "a", "command": "echo x"}]));
     arguments["cleanup"] = json!(false);
@@ -192,7 +192,7 @@ async fn workers_are_kept_where_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn everything_wrong_with_a_swarm_is_said_before_anything_is_forked() {
+async fn invalid_swarm_is_refused_before_any_fork() {
     let (_world, mut client) = prepared().await;
     let task = |name: &str| json!({"name": name, "command": "echo x"});
     let many: Vec<Value> = (0..21).map(|n| task(&format!("t{n}"))).collect();
@@ -227,13 +227,13 @@ async fn everything_wrong_with_a_swarm_is_said_before_anything_is_forked() {
 }
 
 #[tokio::test]
-async fn a_merge_that_fails_is_told_in_the_answer_of_the_swarm() {
+async fn swarm_answer_reports_a_failed_merge() {
     let (_world, mut client) = prepared().await;
     let mut arguments = swarm(json!([{"name": "a", "command": "nosuch"}]));
     arguments["merge_strategy"] = json!("sequential");
     let none = client.call("swarm_run", arguments.clone()).await["structuredContent"]["merge"].clone();
     assert!(none["error"].as_str().unwrap().contains("no task succeeded"), "{none}");
-    // The guests of this world have no git.
+    // The fake guests have no git.
     arguments["tasks"][0]["command"] = json!("echo x");
     let failed = client.call("swarm_run", arguments).await["structuredContent"]["merge"].clone();
     assert!(failed["error"].is_string() && failed["strategy"] == "sequential", "{failed}");
@@ -241,7 +241,7 @@ async fn a_merge_that_fails_is_told_in_the_answer_of_the_swarm() {
 }
 
 #[tokio::test]
-async fn a_swarm_larger_than_the_quota_runs_what_can_be_forked() {
+async fn oversized_swarm_runs_tasks_within_the_quota() {
     let (_world, mut client) = prepared().await;
     let tasks: Vec<Value> =
         (0..12).map(|n| json!({"name": format!("t{n:02}"), "command": "echo x"})).collect();
@@ -258,12 +258,12 @@ async fn a_swarm_larger_than_the_quota_runs_what_can_be_forked() {
 }
 
 #[tokio::test]
-async fn a_swarm_that_is_cancelled_leaves_nothing_at_whatever_moment() {
+async fn cancelled_swarm_leaves_no_worker() {
     let (world, mut client) = prepared().await;
     let tasks = json!([
         {"name": "a", "command": "wait"}, {"name": "b", "command": "wait"}, {"name": "c", "command": "echo x"},
     ]);
-    // While the commands run, also if the workers were to be kept.
+    // Cancels while the commands run, also if the workers were to be kept.
     for cleanup in [true, false] {
         let mut arguments = swarm(tasks.clone());
         arguments["cleanup"] = json!(cleanup);
@@ -273,7 +273,7 @@ async fn a_swarm_that_is_cancelled_leaves_nothing_at_whatever_moment() {
         world.machines.waiting_commands(0).await;
         left(&mut client, &["gold"]).await;
     }
-    // And a little earlier or later.
+    // Cancels a little earlier or later.
     for step in 0..20u64 {
         start(&mut client, "swarm", "swarm_run", swarm(tasks.clone())).await;
         tokio::time::sleep(Duration::from_micros(step * 150)).await;
@@ -283,7 +283,7 @@ async fn a_swarm_that_is_cancelled_leaves_nothing_at_whatever_moment() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_in_the_middle_of_a_swarm_leaves_no_worker() {
+async fn hangup_during_swarm_leaves_no_worker() {
     let (world, mut client) = prepared().await;
     start(&mut client, "swarm", "swarm_run", swarm(json!([{"name": "a", "command": "wait"}]))).await;
     world.machines.waiting_commands(1).await;
@@ -294,7 +294,7 @@ async fn a_client_that_hangs_up_in_the_middle_of_a_swarm_leaves_no_worker() {
 }
 
 #[tokio::test]
-async fn a_clone_that_nobody_answers_is_given_up_after_three_hundred_seconds() {
+async fn unanswered_clone_times_out_after_300_seconds() {
     let (_world, mut client) = prepared().await;
     let clone = json!({"workspace_id": "gold", "url": "https://git.test/x.git", "path": "/root/x"});
     let late = client.call("git_clone", clone).await;
@@ -303,7 +303,7 @@ async fn a_clone_that_nobody_answers_is_given_up_after_three_hundred_seconds() {
 }
 
 #[tokio::test]
-async fn a_push_that_nobody_answers_has_a_hundred_and_twenty_seconds_unless_told() {
+async fn unanswered_push_times_out_after_120_seconds() {
     let (_world, mut client) = prepared().await;
     let late = client.call("git_push", json!({"workspace_id": "gold"})).await;
     assert_eq!(code(&late), "timed_out", "{late}");
@@ -313,7 +313,7 @@ async fn a_push_that_nobody_answers_has_a_hundred_and_twenty_seconds_unless_told
 }
 
 #[tokio::test]
-async fn only_workspaces_that_run_are_merged() {
+async fn merge_refuses_stopped_workspaces() {
     let (_world, mut client) = prepared().await;
     client.call("workspace_create", json!({"name": "off"})).await;
     client.call("workspace_stop", json!({"workspace_id": "off"})).await;
@@ -327,7 +327,7 @@ async fn only_workspaces_that_run_are_merged() {
 }
 
 #[tokio::test]
-async fn the_tools_of_git_refuse_what_is_no_name_and_never_repeat_credentials() {
+async fn git_tools_refuse_bad_names_without_leaking_credentials() {
     let (_world, mut client) = prepared().await;
     let on = |mut arguments: Value| {
         arguments["workspace_id"] = json!("gold");

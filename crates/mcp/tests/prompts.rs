@@ -1,4 +1,4 @@
-//! Prompts: which a session has, and what each says.
+//! Prompts: which a session has, and the text of each.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn text(answer: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn four_workflows_are_listed_and_filled_in() {
+async fn four_prompts_are_listed_and_filled_in() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     let listed = client.request("prompts/list", None).await["result"]["prompts"].clone();
@@ -44,7 +44,7 @@ async fn four_workflows_are_listed_and_filled_in() {
 }
 
 #[tokio::test]
-async fn a_prompt_names_only_tools_that_the_session_has() {
+async fn prompt_names_only_tools_of_the_session() {
     let world = support::world().await;
     let mut all = Client::initialized(world.session(), "full,snapshot_create,snapshot_restore", false).await;
     let every: Vec<String> = tools(&mut all).await;
@@ -80,33 +80,29 @@ async fn tools(client: &mut Client) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_prompt_is_said() {
+async fn bad_prompt_arguments_are_explained() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     for (name, arguments, part) in [
         ("safe_experimant", json!({}), "did you mean \"safe_experiment\"?"),
         ("safe_experiment", json!({"task": "x", "workspac": "y"}), "did you mean workspace?"),
         ("safe_experiment", json!({"task": "x", "workspace": "a b"}), "must be a workspace's name"),
-        ("safe_experiment", json!({"task": 5}), "must be a text"),
+        ("safe_experiment", json!({"task": 5}), "must be a string"),
         ("safe_experiment", json!({"task": "x".repeat(20_000)}), "at most 16384"),
-        (
-            "parallel_hypotheses",
-            json!({"problem": "x", "snapshot": "s"}),
-            "a snapshot belongs to a workspace",
-        ),
+        ("parallel_hypotheses", json!({"problem": "x", "snapshot": "s"}), "snapshot needs it"),
     ] {
         let answer = got(&mut client, name, arguments).await;
         let message = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
         assert_eq!(answer["error"]["code"], -32602);
         assert!(message.contains(part), "{message}");
     }
-    // What a person left empty is sent as an empty text.
+    // Clients send a field that a person left empty as an empty text.
     let empty = got(&mut client, "safe_experiment", json!({"task": "x", "workspace": ""})).await;
-    assert!(text(&empty).contains("Make a workspace"), "{empty}");
+    assert!(text(&empty).contains("Create a workspace"), "{empty}");
 }
 
 #[tokio::test]
-async fn arguments_of_prompts_are_completed() {
+async fn prompt_arguments_are_completed() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     client.call("workspace_create", json!({"name": "web"})).await;

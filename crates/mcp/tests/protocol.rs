@@ -1,4 +1,4 @@
-//! The server as a client sees it on the wire, whatever the client sends.
+//! The MCP protocol as a client sees it on the wire, with valid and invalid input.
 
 mod support;
 
@@ -26,7 +26,7 @@ async fn every_handshake_version_is_answered_with_itself() {
 }
 
 #[tokio::test]
-async fn an_unknown_handshake_version_is_answered_with_one_we_speak() {
+async fn unknown_handshake_version_gets_latest_stateful_version() {
     let world = support::world().await;
     let mut client = Client::connect(world.session(), "full", false);
     let answer = client.initialize("1999-01-01").await;
@@ -34,7 +34,7 @@ async fn an_unknown_handshake_version_is_answered_with_one_we_speak() {
 }
 
 #[tokio::test]
-async fn the_stateless_era_needs_no_handshake() {
+async fn stateless_requests_need_no_handshake() {
     let world = support::world().await;
     let mut client = Client::connect(world.session(), "full", false);
     let found = client.request("server/discover", Some(json!({"_meta": support::stateless_meta()}))).await;
@@ -57,7 +57,7 @@ async fn the_stateless_era_needs_no_handshake() {
 }
 
 #[tokio::test]
-async fn what_comes_before_the_handshake_does_no_harm() {
+async fn messages_before_the_handshake_are_harmless() {
     let world = support::world().await;
     let mut client = Client::connect(world.session(), "full", false);
     client.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
@@ -71,7 +71,7 @@ async fn what_comes_before_the_handshake_does_no_harm() {
 }
 
 #[tokio::test]
-async fn the_list_of_tools_is_the_same_to_the_byte() {
+async fn tool_list_is_identical_in_every_session() {
     let world = support::world().await;
     let mut texts = Vec::new();
     for _ in 0..2 {
@@ -85,7 +85,7 @@ async fn the_list_of_tools_is_the_same_to_the_byte() {
 }
 
 #[tokio::test]
-async fn a_page_that_does_not_exist_is_refused() {
+async fn unknown_cursor_is_refused() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     let answer = client.request("tools/list", Some(json!({"cursor": "bogus"}))).await;
@@ -96,7 +96,7 @@ async fn a_page_that_does_not_exist_is_refused() {
 }
 
 #[tokio::test]
-async fn an_unknown_tool_is_answered_with_the_nearest() {
+async fn unknown_tool_error_suggests_the_nearest() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     for (wrong, right) in [("exce", "exec"), ("workspace_craete", "workspace_create"), ("read_file", "file_")]
@@ -109,7 +109,7 @@ async fn an_unknown_tool_is_answered_with_the_nearest() {
 }
 
 #[tokio::test]
-async fn what_is_not_offered_says_so() {
+async fn methods_and_tools_not_offered_are_refused() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     for method in ["nonsense", "logging/setLevel", "roots/list", "subscriptions/listen"] {
@@ -149,7 +149,7 @@ async fn garbage_is_answered_and_the_session_goes_on() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_no_object_are_an_argument_error() {
+async fn non_object_arguments_are_invalid_arguments() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     for wrong in [json!([1]), json!("x"), json!(5)] {
@@ -164,7 +164,7 @@ async fn arguments_that_are_no_object_are_an_argument_error() {
 }
 
 #[tokio::test]
-async fn an_id_in_use_is_refused_and_free_again_after_its_answer() {
+async fn request_id_is_free_after_its_answer() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     for _ in 0..3 {
@@ -174,7 +174,7 @@ async fn an_id_in_use_is_refused_and_free_again_after_its_answer() {
 }
 
 #[tokio::test]
-async fn large_requests_work_and_larger_ones_are_skipped() {
+async fn requests_beyond_the_size_limit_are_skipped() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     let write = |id: u64, size: usize| {
@@ -196,7 +196,7 @@ async fn large_requests_work_and_larger_ones_are_skipped() {
 }
 
 #[tokio::test]
-async fn a_profile_that_does_not_exist_is_explained_to_the_client() {
+async fn unknown_profile_is_explained_to_the_client() {
     let world = support::world().await;
     let mut client = Client::connect(world.session(), "core,exce", false);
     let answer = client.request("initialize", Some(json!({}))).await;
@@ -205,7 +205,7 @@ async fn a_profile_that_does_not_exist_is_explained_to_the_client() {
 }
 
 #[tokio::test]
-async fn in_the_core_profile_a_missing_workspace_is_explained() {
+async fn core_profile_explains_a_missing_workspace() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "core", false).await;
     let result = client.call("exec", json!({"command": "true"})).await;
@@ -214,7 +214,7 @@ async fn in_the_core_profile_a_missing_workspace_is_explained() {
 }
 
 #[tokio::test]
-async fn answers_that_are_ready_reach_a_client_that_has_said_its_last_word() {
+async fn pending_answers_reach_a_half_closed_client() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     client.send(r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#).await;
@@ -224,7 +224,7 @@ async fn answers_that_are_ready_reach_a_client_that_has_said_its_last_word() {
 }
 
 #[tokio::test]
-async fn errors_have_text_and_structure_and_nothing_is_sent_unasked() {
+async fn tool_errors_have_text_and_structured_form() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     let result = client.call("exec", json!({"workspace_id": "nowhere", "command": "true"})).await;

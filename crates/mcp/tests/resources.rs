@@ -1,4 +1,4 @@
-//! Resources: what is listed, what each holds, who is refused, and who is told of changes.
+//! Resources: their list, content, refusals, completion and notifications.
 
 mod support;
 
@@ -27,7 +27,7 @@ async fn completed(client: &mut Client, uri: &str, argument: [&str; 2], chosen: 
 }
 
 #[tokio::test]
-async fn each_kind_of_resource_holds_what_its_tool_shows() {
+async fn resource_content_matches_its_tool() {
     let (world, mut client) = session_with_workspace().await;
     std::fs::write(world.vault().join("to do.md"), "# Plan\n").unwrap();
     let info = client.call("workspace_info", json!({"workspace_id": "web"})).await;
@@ -53,7 +53,7 @@ async fn each_kind_of_resource_holds_what_its_tool_shows() {
 }
 
 #[tokio::test]
-async fn what_is_no_text_comes_in_base64() {
+async fn binary_resource_comes_in_base64() {
     let (world, mut client) = session_with_workspace().await;
     let id = client.call("workspace_info", json!({"workspace_id": "web"})).await["structuredContent"]
         ["workspace_id"]
@@ -67,7 +67,7 @@ async fn what_is_no_text_comes_in_base64() {
 }
 
 #[tokio::test]
-async fn what_is_missing_wrong_or_somebody_elses_is_refused_as_its_tool_refuses_it() {
+async fn resource_refusals_match_tool_refusals() {
     let (world, mut owner) = session_with_workspace().await;
     owner.call("file_write", json!({"workspace_id": "web", "path": "/x", "content": "secret"})).await;
     let mut other = Client::initialized(world.session(), "full", false).await;
@@ -99,7 +99,7 @@ async fn what_is_missing_wrong_or_somebody_elses_is_refused_as_its_tool_refuses_
 }
 
 #[tokio::test]
-async fn the_list_has_own_workspaces_and_notes_in_pages() {
+async fn resource_list_pages_own_workspaces_and_notes() {
     let (world, mut client) = session_with_workspace().await;
     client.call("workspace_create", json!({"name": "api"})).await;
     std::fs::create_dir(world.vault().join("n")).unwrap();
@@ -113,7 +113,7 @@ async fn the_list_has_own_workspaces_and_notes_in_pages() {
     };
     let mut all = uris(&first);
     assert_eq!(all.len(), 100);
-    // What goes between two pages hides nothing of the second.
+    // An entry that is removed between two pages hides nothing of the second.
     let cursor = first["nextCursor"].as_str().unwrap();
     std::fs::remove_file(world.vault().join("n/097.md")).unwrap();
     let second = client.request("resources/list", Some(json!({"cursor": cursor}))).await["result"].clone();
@@ -131,7 +131,7 @@ async fn the_list_has_own_workspaces_and_notes_in_pages() {
 }
 
 #[tokio::test]
-async fn a_vault_that_is_off_or_broken_hides_no_workspaces() {
+async fn broken_vault_hides_no_workspaces() {
     let (world, mut client) = session_with_workspace().await;
     std::fs::remove_dir(world.vault()).unwrap();
     let listed = client.request("resources/list", None).await;
@@ -144,7 +144,7 @@ async fn a_vault_that_is_off_or_broken_hides_no_workspaces() {
 }
 
 #[tokio::test]
-async fn names_paths_and_ids_are_completed() {
+async fn resource_names_paths_and_ids_are_completed() {
     let (world, mut client) = session_with_workspace().await;
     client.call("workspace_create", json!({"name": "api"})).await;
     client.call("file_write", json!({"workspace_id": "web", "path": "/w/one", "content": ""})).await;
@@ -176,12 +176,12 @@ fn updated(uri: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_subscriber_is_told_of_changes_until_it_unsubscribes() {
+async fn subscriber_is_notified_until_it_unsubscribes() {
     let (world, mut client) = session_with_workspace().await;
     let uri = "agentiso://workspace/web";
     let subscribed = client.request("resources/subscribe", Some(json!({"uri": uri}))).await;
     assert_eq!(subscribed["result"], json!({}), "{subscribed}");
-    // Somebody at the shell of the host stops it.
+    // The workspace is stopped from a shell session of the host.
     let shell = world.shell();
     shell.stop(&agentiso_core::names::WorkspaceRef::parse("web")).await.unwrap();
     assert_eq!(client.receive().await, updated(uri));
@@ -193,7 +193,7 @@ async fn a_subscriber_is_told_of_changes_until_it_unsubscribes() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_job_is_told_and_files_cannot_be_subscribed_to() {
+async fn jobs_can_be_subscribed_to_but_files_cannot() {
     let (_world, mut client) = session_with_workspace().await;
     client.call("exec_background", json!({"workspace_id": "web", "command": "serve"})).await;
     let uri = "agentiso://workspace/web/job/1";
@@ -213,7 +213,7 @@ async fn the_end_of_a_job_is_told_and_files_cannot_be_subscribed_to() {
 }
 
 #[tokio::test]
-async fn the_stateless_era_listens() {
+async fn stateless_client_is_notified_of_changes() {
     let (world, mut owner) = session_with_workspace().await;
     drop(owner.call("workspace_list", json!({})).await);
     let session = world.session();
@@ -242,7 +242,7 @@ async fn the_stateless_era_listens() {
 }
 
 #[tokio::test]
-async fn a_session_has_no_more_subscriptions_than_it_may() {
+async fn subscriptions_are_limited_to_64() {
     let (_world, mut client) = session_with_workspace().await;
     for number in 1..=65 {
         client.call("exec_background", json!({"workspace_id": "web", "command": "serve"})).await;
@@ -255,7 +255,7 @@ async fn a_session_has_no_more_subscriptions_than_it_may() {
 }
 
 #[tokio::test]
-async fn a_profile_offers_the_resources_of_its_tools_and_no_others() {
+async fn profile_offers_only_resources_of_its_tools() {
     let world = support::world().await;
     for (tools, read_only, expected) in [
         ("full", false, vec!["workspace", "file", "job", "note"]),

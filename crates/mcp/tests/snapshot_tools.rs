@@ -1,4 +1,4 @@
-//! Snapshots and forks over machines that exist in memory: shapes, sentences, refusals, and what cancelling does.
+//! Snapshots and forks over VMs that exist in memory: their answers, refusals, and cancellation.
 
 mod support;
 
@@ -58,7 +58,7 @@ async fn read(client: &mut Client, workspace: &str, path: &str) -> Option<String
 }
 
 #[tokio::test]
-async fn a_snapshot_is_made_listed_restored_and_deleted_as_the_contract_has_it() {
+async fn snapshot_lifecycle_answers_match_the_contract() {
     let (_world, mut client) = with_workspace("full").await;
     assert_eq!(listed(&mut client).await, json!([]));
     write(&mut client, "web", "/a", "before").await;
@@ -110,14 +110,14 @@ async fn a_snapshot_is_made_listed_restored_and_deleted_as_the_contract_has_it()
 }
 
 #[tokio::test]
-async fn a_restore_says_whether_processes_came_back() {
+async fn restore_reports_whether_processes_came_back() {
     let (world, mut client) = with_workspace("full").await;
     let arguments = json!({"workspace_id": "web", "action": "create", "name": "m", "include_memory": true});
     assert_eq!(object(&client.call("snapshot", arguments).await)["has_memory"], true);
     let restored = snapshot(&mut client, "restore", "m").await;
     assert!(text(&restored).contains("processes go on"), "{restored}");
     assert_eq!(restored["structuredContent"]["processes_restored"], true);
-    // Also from a stopped state.
+    // The same from a stopped workspace.
     client.call("workspace_stop", json!({"workspace_id": "web"})).await;
     world.machines.memory_is_lost.store(true, Ordering::SeqCst);
     let restored = snapshot(&mut client, "restore", "m").await;
@@ -128,7 +128,7 @@ async fn a_restore_says_whether_processes_came_back() {
 }
 
 #[tokio::test]
-async fn a_diff_lists_what_was_added_modified_and_removed() {
+async fn snapshot_diff_lists_changed_paths() {
     let (_world, mut client) = with_workspace("full").await;
     write(&mut client, "web", "/same", "x").await;
     write(&mut client, "web", "/changed", "x").await;
@@ -157,7 +157,7 @@ async fn a_diff_lists_what_was_added_modified_and_removed() {
 }
 
 #[tokio::test]
-async fn every_refusal_has_its_code_and_a_way_on() {
+async fn snapshot_refusals_have_code_and_hint() {
     let (_world, mut client) = with_workspace("full").await;
     snapshot(&mut client, "create", "golden").await;
     let taken = snapshot(&mut client, "create", "golden").await;
@@ -190,7 +190,7 @@ async fn every_refusal_has_its_code_and_a_way_on() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_reported_at_once() {
+async fn snapshot_argument_problems_are_reported_at_once() {
     let (_world, mut client) = with_workspace("full").await;
     let unknown = client.call("snapshot", json!({"workspace_id": "web", "action": "restor"})).await;
     assert!(
@@ -201,9 +201,12 @@ async fn wrong_arguments_are_reported_at_once() {
     let several =
         client.call("snapshot", json!({"action": "delete", "include_memory": true, "nmae": 1})).await;
     assert_eq!(code(&several), "invalid_arguments");
-    for part in
-        ["workspace_id is missing", "name is missing", "include_memory is for create", "did you mean name?"]
-    {
+    for part in [
+        "workspace_id is missing",
+        "name is missing",
+        "include_memory is only for create",
+        "did you mean name?",
+    ] {
         assert!(text(&several).contains(part), "{part} is not in {several}");
     }
     let none = client.call("snapshot", json!({})).await;
@@ -217,21 +220,21 @@ async fn wrong_arguments_are_reported_at_once() {
     for part in [
         "snapshot_name is missing",
         "count must be an integer between 1 and 20, not 21",
-        "name_prefix is no valid prefix",
-        "new_name is no valid name",
+        "name_prefix is not a valid prefix",
+        "new_name is not a valid name",
         "setup_commands [1] must not be empty",
-        "setup_commands [2] must be a text",
-        "setup_commands [3] contains a NUL byte",
+        "setup_commands [2] must be a string",
+        "setup_commands [3] must not contain NUL bytes",
     ] {
         assert!(text(&fork).contains(part), "{part} is not in {fork}");
     }
     let zero = json!({"workspace_id": "web", "snapshot_name": "s", "count": 0, "setup_commands": "true"});
     let zero = client.call("workspace_fork", zero).await;
-    assert!(text(&zero).contains("not 0") && text(&zero).contains("must be a list of texts"), "{zero}");
+    assert!(text(&zero).contains("not 0") && text(&zero).contains("must be a list of strings"), "{zero}");
 }
 
 #[tokio::test]
-async fn one_fork_is_a_workspace_with_its_origin() {
+async fn single_fork_answer_names_its_origin() {
     let (world, mut client) = with_workspace("full").await;
     write(&mut client, "web", "/a", "shared").await;
     let arguments = json!({"workspace_id": "web", "action": "create", "name": "s", "include_memory": true});
@@ -266,7 +269,7 @@ async fn one_fork_is_a_workspace_with_its_origin() {
 }
 
 #[tokio::test]
-async fn several_forks_are_numbered_and_answered_in_their_order() {
+async fn batch_forks_are_numbered_in_order() {
     let (_world, mut client) = with_workspace("full").await;
     snapshot(&mut client, "create", "s").await;
     let id =
@@ -294,7 +297,7 @@ async fn several_forks_are_numbered_and_answered_in_their_order() {
 }
 
 #[tokio::test]
-async fn forks_that_fail_do_not_take_the_others_with_them() {
+async fn failed_fork_does_not_affect_the_others() {
     let (_world, mut client) = with_workspace("full").await;
     snapshot(&mut client, "create", "s").await;
     let fork = |prefix: &str, commands: Value| {
@@ -323,7 +326,7 @@ async fn forks_that_fail_do_not_take_the_others_with_them() {
 }
 
 #[tokio::test]
-async fn a_cancelled_fork_is_undone() {
+async fn cancelled_fork_is_undone() {
     let (world, mut client) = with_workspace("full").await;
     snapshot(&mut client, "create", "s").await;
     for more in [json!({"new_name": "stuck"}), json!({"count": 2, "name_prefix": "stuck"})] {
@@ -353,7 +356,7 @@ async fn a_cancelled_fork_is_undone() {
 }
 
 #[tokio::test]
-async fn progress_of_a_snapshot_is_sent_to_those_who_ask() {
+async fn snapshot_progress_is_sent_on_request() {
     let (_world, mut client) = with_workspace("full").await;
     let params = json!({"name": "snapshot", "_meta": {"progressToken": 7},
         "arguments": {"workspace_id": "web", "action": "create", "name": "s", "include_memory": true}});
@@ -373,7 +376,7 @@ async fn progress_of_a_snapshot_is_sent_to_those_who_ask() {
 }
 
 #[tokio::test]
-async fn earlier_names_do_what_they_did() {
+async fn earlier_snapshot_tools_still_work() {
     let (_world, mut client) = with_workspace("full").await;
     let on = |arguments: Value| {
         let mut arguments = arguments;
@@ -399,7 +402,7 @@ async fn earlier_names_do_what_they_did() {
 }
 
 #[tokio::test]
-async fn the_core_profile_saves_and_restores_its_only_workspace() {
+async fn core_profile_snapshots_its_only_workspace() {
     let (_world, mut client) = with_workspace("core").await;
     client.call("file_write", json!({"path": "/a", "content": "kept"})).await;
     assert_eq!(object(&client.call("snapshot_create", json!({"name": "s"})).await)["name"], "s");
@@ -413,7 +416,7 @@ async fn the_core_profile_saves_and_restores_its_only_workspace() {
 }
 
 #[tokio::test]
-async fn a_fork_of_the_implied_workspace_names_its_id() {
+async fn fork_of_implied_workspace_names_its_id() {
     let (_world, mut client) = with_workspace("core,workspace_fork").await;
     client.call("snapshot_create", json!({"name": "s"})).await;
     let made = object(&client.call("workspace_fork", json!({"snapshot_name": "s", "count": 2})).await);

@@ -1,4 +1,4 @@
-//! Messages of members, for programs inside their machines.
+//! Messages of team members, for programs inside their VMs.
 
 mod support;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::local::{Ports, Program};
 use support::teams::{Teams, create, teams};
 
-/// A team of ann and bob, and the machine of bob.
+/// A team of ann and bob, and the workspace of bob.
 async fn team() -> (Teams, Ports, WorkspaceId) {
     let mut t = teams().await;
     let made = t.done(create("web", &["ann", "bob"])).await;
@@ -54,7 +54,7 @@ fn read(answer: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn a_message_is_given_inside_or_outside_and_stays_if_the_program_dies() {
+async fn message_stays_until_one_reader_takes_it() {
     let (mut t, ports, bob) = team().await;
     let (status, health) = read(&ports.ask(bob, Program::Reads, &get("/health")).await);
     let expected = json!({"status": "ready", "version": env!("CARGO_PKG_VERSION"), "uptime_secs": 5});
@@ -92,7 +92,7 @@ async fn a_message_is_given_inside_or_outside_and_stays_if_the_program_dies() {
 }
 
 #[tokio::test]
-async fn a_program_that_asks_and_goes_away_costs_no_write_and_no_message() {
+async fn dying_reader_changes_neither_inbox_nor_ledger() {
     let (mut t, ports, bob) = team().await;
     t.send("web", "ann", "bob", "precious").await;
     let state = t.world.state_file();
@@ -102,7 +102,7 @@ async fn a_program_that_asks_and_goes_away_costs_no_write_and_no_message() {
     let before = (mail(), ledger());
     assert!(before.0.contains("precious") && !before.1.contains("precious"), "{before:?}");
     for _ in 0..5 {
-        // The one before may not be known to have gone yet; then there is nothing to give.
+        // If the daemon does not know yet that the previous reader died, the answer is empty.
         let (status, _) = read(&ports.ask(bob, Program::Dies, &get("/messages")).await);
         assert_eq!(status, 200);
     }
@@ -117,9 +117,9 @@ async fn a_program_that_asks_and_goes_away_costs_no_write_and_no_message() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_on_the_host_is_not_told_inside() {
+async fn host_errors_are_hidden_from_the_guest() {
     let (mut t, ports, bob) = team().await;
-    // Where the team's mail is: bob has some, ann has none yet.
+    // Creates the directory of the team's messages: bob has a message, ann has none yet.
     t.send("web", "ann", "bob", "first").await;
     let inbox = inbox(&t.world.state_file(), "bob").with_file_name("ann.log");
     std::os::unix::fs::symlink("/dev/full", inbox).unwrap();
@@ -130,7 +130,7 @@ async fn what_is_wrong_on_the_host_is_not_told_inside() {
 }
 
 #[tokio::test]
-async fn a_program_writes_as_the_member_it_is_in_and_assigns_nothing() {
+async fn guest_program_sends_only_as_its_member() {
     let (mut t, ports, bob) = team().await;
     let letter = json!({"to": "ann", "content": "hello", "message_type": "note"});
     let (status, sent) = read(&ports.ask(bob, Program::Reads, &post(&letter)).await);
@@ -165,7 +165,7 @@ async fn a_program_writes_as_the_member_it_is_in_and_assigns_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_sent_from_inside_is_limited_even_where_others_are_not() {
+async fn messages_from_guests_are_always_rate_limited() {
     let (mut t, ports, bob) = team().await;
     let letter = post(&json!({"to": "ann", "content": "x"}));
     let mut refused = None;
@@ -182,7 +182,7 @@ async fn what_is_sent_from_inside_is_limited_even_where_others_are_not() {
 }
 
 #[tokio::test]
-async fn only_machines_of_members_have_the_port_and_the_next_daemon_opens_it_again() {
+async fn message_port_is_open_only_in_member_vms() {
     let (mut t, ports, bob) = team().await;
     t.client.call("workspace_create", json!({"name": "stranger"})).await;
     let snapshot = json!({"action": "create", "workspace_id": "web.bob", "name": "s"});

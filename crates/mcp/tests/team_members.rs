@@ -1,4 +1,4 @@
-//! What members of a team do: write to each other, share a board, show what they are; and whose they are.
+//! Members of a team: their messages, their board, their cards, and the session that owns the team.
 
 mod support;
 
@@ -7,7 +7,7 @@ use support::Client;
 use support::teams::{begin, below, code, create, done, teams};
 
 #[tokio::test]
-async fn mail_is_received_once_in_order_and_survives_a_restart() {
+async fn messages_are_received_once_in_order_across_restarts() {
     let mut t = teams().await;
     t.done(create("web", &["ann", "bob", "cy"])).await;
     let sent = t.send("web", "ann", "bob", "hello").await;
@@ -62,7 +62,7 @@ async fn mail_is_received_once_in_order_and_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn a_team_is_its_sessions_until_that_is_gone() {
+async fn team_belongs_to_its_session_until_it_ends() {
     let mut t = teams().await;
     t.done(create("web", &["ann", "bob"])).await;
     t.send("web", "ann", "bob", "secret").await;
@@ -88,7 +88,7 @@ async fn a_team_is_its_sessions_until_that_is_gone() {
 }
 
 #[tokio::test]
-async fn the_board_of_a_team_gives_a_task_to_one_member() {
+async fn board_task_is_claimed_by_one_member() {
     let mut t = teams().await;
     t.done(create("web", &["ann", "bob"])).await;
     let task = |action: &str, agent: &str, more: Value| {
@@ -137,7 +137,7 @@ async fn the_board_of_a_team_gives_a_task_to_one_member() {
 }
 
 #[tokio::test]
-async fn whoever_has_a_task_of_the_board_is_working_until_it_is_done() {
+async fn member_with_board_task_shows_as_working() {
     let mut t = teams().await;
     t.done(create("web", &["ann", "bob"])).await;
     for title in ["Design", "Build", "Test"] {
@@ -164,7 +164,7 @@ async fn whoever_has_a_task_of_the_board_is_working_until_it_is_done() {
 }
 
 #[tokio::test]
-async fn a_board_needs_a_vault_and_a_team_does_not() {
+async fn board_needs_a_vault_but_team_does_not() {
     let world = support::world_without_vault().await;
     let mut client = Client::initialized(world.session(), "team", false).await;
     done(&mut client, create("web", &["a"])).await;
@@ -193,8 +193,8 @@ async fn every_member_has_a_card() {
 }
 
 #[tokio::test]
-async fn creates_and_messages_are_counted() {
-    // As the contract has it: five a second come back while the first fifty are sent.
+async fn team_creates_and_messages_are_rate_limited() {
+    // The contract's rate: five permits per second return while the first fifty messages are sent.
     let world = support::world_with("").await;
     let mut client = Client::initialized(world.session(), "team", false).await;
     done(&mut client, create("a", &["ann", "bob"])).await;

@@ -1,4 +1,4 @@
-//! The tool `team` over machines that exist in memory: making and undoing, names, budgets, teams within teams.
+//! The tool `team` over VMs that exist in memory: creation and destruction, names, budgets, nested teams.
 
 mod support;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use support::teams::{begin, below, create, roles, teams};
 
 #[tokio::test]
-async fn a_team_is_made_used_by_every_name_and_destroyed() {
+async fn team_is_created_addressed_and_destroyed() {
     let mut t = teams().await;
     let made = t.done(create("web", &["lead", "dev-1"])).await;
     assert_eq!(
@@ -37,7 +37,7 @@ async fn a_team_is_made_used_by_every_name_and_destroyed() {
     let listed = t.done(json!({"action": "list"})).await;
     assert_eq!((&listed["count"], &listed["teams"][0]["name"]), (&json!(1), &json!("web")));
 
-    // A member that is destroyed by itself leaves its place; whoever takes its name does not take the place.
+    // A member that is destroyed by itself stays listed; a new workspace of its name does not become a member.
     t.client.call("workspace_destroy", json!({"workspace_id": "web.lead"})).await;
     let stranger = t.client.call("workspace_create", json!({"name": full})).await;
     assert_eq!(stranger["isError"], false, "{stranger}");
@@ -84,7 +84,7 @@ async fn members_are_forked_from_a_golden_workspace() {
 }
 
 #[tokio::test]
-async fn a_member_that_fails_undoes_the_team() {
+async fn failed_member_undoes_the_team() {
     let mut t = teams().await;
     assert_eq!(t.code(create("web", &["a", "broken", "c", "d", "e", "f"])).await, "boot_failed");
     assert_eq!(t.workspaces().await, [""; 0]);
@@ -95,13 +95,13 @@ async fn a_member_that_fails_undoes_the_team() {
 }
 
 #[tokio::test]
-async fn a_create_that_nobody_waits_for_any_more_is_undone() {
+async fn cancelled_team_create_is_undone() {
     let mut t = teams().await;
     t.client.call("workspace_prepare", json!({"name": "gold", "setup_commands": ["echo x"]})).await;
     let mut stuck = create("stuck", &["a", "b"]);
     stuck["golden_workspace"] = "gold".into();
     begin(&mut t.client, "x", stuck).await;
-    // Both members: there may never be a moment at which only one waits.
+    // Waits for both members: there may never be a moment at which only one waits.
     t.world.machines.waiting_commands(2).await;
     let status = t.done(json!({"action": "status", "name": "stuck"})).await;
     assert_eq!(
@@ -125,7 +125,7 @@ async fn a_create_that_nobody_waits_for_any_more_is_undone() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named_and_nothing_is_made() {
+async fn refused_team_calls_create_nothing() {
     let mut t = teams().await;
     for (arguments, expected) in [
         (json!({"action": "creat"}), "invalid_arguments"),
@@ -150,7 +150,7 @@ async fn what_is_wrong_is_named_and_nothing_is_made() {
     large["max_vms"] = 50.into();
     assert_eq!(t.code(large).await, "team_budget");
     assert_eq!(t.code(create("web", &many[..11])).await, "team_budget", "ten, if a call does not say");
-    // More than a session may have.
+    // More than the quota of a session.
     assert_eq!(
         t.code({
             let mut quota = create("web", &many[..11]);
@@ -166,7 +166,7 @@ async fn what_is_wrong_is_named_and_nothing_is_made() {
 }
 
 #[tokio::test]
-async fn many_that_ask_at_once_never_exceed_a_budget() {
+async fn concurrent_creates_stay_within_team_budget() {
     let mut t = teams().await;
     let mut top = create("top", &["a"]);
     top["max_vms"] = 4.into();
@@ -189,7 +189,7 @@ async fn many_that_ask_at_once_never_exceed_a_budget() {
 }
 
 #[tokio::test]
-async fn teams_below_a_team_go_with_it() {
+async fn nested_teams_are_destroyed_with_their_parent() {
     let mut t = teams().await;
     t.done(create("top", &["a"])).await;
     t.done(below("top", create("mid", &["a"]))).await;
@@ -198,7 +198,7 @@ async fn teams_below_a_team_go_with_it() {
     assert_eq!(t.code(below("deep", create("deeper", &["a"]))).await, "team_too_deep");
     let low = t.done(json!({"action": "status", "name": "low"})).await;
     assert_eq!((&low["nesting_depth"], &low["parent_team"]), (&json!(2), &json!("mid")));
-    // The same name of a role in two teams is two members.
+    // The same role name in two teams means two members.
     t.send("top", "a", "*", "to nobody").await;
     assert_eq!(t.receive("mid", "a").await["count"], 0);
     t.done(json!({"action": "destroy", "name": "mid"})).await;

@@ -28,7 +28,7 @@ impl Notes {
         answer["content"][0]["text"].as_str().unwrap().to_owned()
     }
 
-    /// The same as JSON, which must be the structured form as well.
+    /// The same as JSON, which must equal the structured form.
     async fn json(&mut self, arguments: Value) -> Value {
         let answer = self.call(arguments.clone()).await;
         assert_ne!(answer["isError"], true, "{arguments}: {answer}");
@@ -47,7 +47,7 @@ impl Notes {
 }
 
 #[tokio::test]
-async fn a_note_is_written_read_and_deleted() {
+async fn note_is_written_read_and_deleted() {
     let mut n = notes().await;
     let text = "---\nstatus: pending\n---\n# Plan\nstep\n";
     n.text(json!({"action": "write", "path": "plans/today.md", "content": text})).await;
@@ -84,7 +84,7 @@ async fn a_note_is_written_read_and_deleted() {
 }
 
 #[tokio::test]
-async fn notes_are_found_by_text_expression_folder_and_tag() {
+async fn search_finds_notes_by_text_folder_and_tag() {
     let mut n = notes().await;
     for (path, text) in [("a/x.md", "1\n2\nneedle #hot\n4\n5\n6\n"), ("b/y.md", "needle\nneedle 22\n")] {
         n.text(json!({"action": "write", "path": path, "content": text})).await;
@@ -123,7 +123,7 @@ async fn notes_are_found_by_text_expression_folder_and_tag() {
 }
 
 #[tokio::test]
-async fn what_a_call_to_the_vault_leaves_out_is_as_the_contract_has_it() {
+async fn vault_defaults_match_the_contract() {
     let mut n = notes().await;
     n.text(json!({"action": "write", "path": "deep/many.md", "content": "a needle (x)\n".repeat(25)})).await;
     let found = n.call(json!({"action": "search", "query": "needle (x)"})).await["structuredContent"].clone();
@@ -135,7 +135,7 @@ async fn what_a_call_to_the_vault_leaves_out_is_as_the_contract_has_it() {
     assert_eq!(n.json(replace).await["replacements"], 25, "all of them");
     assert!(n.text(json!({"action": "read", "path": "deep/many.md"})).await.starts_with("a needle $1\n"));
 
-    // The older their number, the older the note.
+    // Notes with a higher number are older.
     let now = std::time::SystemTime::now();
     for number in 0..12 {
         let file = std::fs::File::create(n.world.vault().join(format!("{number:02}.md"))).unwrap();
@@ -153,7 +153,7 @@ async fn what_a_call_to_the_vault_leaves_out_is_as_the_contract_has_it() {
 }
 
 #[tokio::test]
-async fn frontmatter_tags_replacements_and_moves() {
+async fn vault_edits_frontmatter_tags_text_and_paths() {
     let mut n = notes().await;
     n.text(json!({"action": "write", "path": "n.md", "content": "body #inline\n"})).await;
     let get = json!({"action": "frontmatter", "path": "n.md", "frontmatter_action": "get"});
@@ -200,11 +200,11 @@ async fn frontmatter_tags_replacements_and_moves() {
 }
 
 #[tokio::test]
-async fn all_problems_are_told_at_once_with_the_nearest_action() {
+async fn vault_reports_all_argument_problems_at_once() {
     let mut n = notes().await;
     let answer = n.call(json!({"action": "serach", "query": 5, "max_results": -1})).await;
     let text = answer["content"][0]["text"].as_str().unwrap();
-    for part in ["did you mean \"search\"?", "query must be a text", "max_results must be"] {
+    for part in ["did you mean \"search\"?", "query must be a string", "max_results must be"] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
     let answer = n.call(json!({"action": "move", "path": "../out.md"})).await;
@@ -225,7 +225,7 @@ async fn all_problems_are_told_at_once_with_the_nearest_action() {
 }
 
 #[tokio::test]
-async fn answers_stay_small_and_say_how_to_get_the_rest() {
+async fn long_vault_answers_say_how_to_continue() {
     let mut n = notes().await;
     let long = "ä€😀 words\n".repeat(20_000);
     std::fs::write(n.world.vault().join("long.md"), &long).unwrap();
@@ -261,7 +261,7 @@ async fn answers_stay_small_and_say_how_to_get_the_rest() {
 }
 
 #[tokio::test]
-async fn without_a_vault_the_tool_is_listed_and_every_call_names_the_key() {
+async fn disabled_vault_calls_name_the_configuration_key() {
     let world = support::world_without_vault().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     let list = client.request("tools/list", None).await;

@@ -1,11 +1,11 @@
 //! Memory for the buffers of one VM's connections.
 //!
-//! Every connection has a buffer for each direction. The first ones of a VM have large ones. The more memory its
-//! connections have, the smaller are the buffers of the next one, so that all that it may have open at once stay within
-//! a bound ([`Budget::most`]) and none has to be refused. A connection gives its share back when it ends.
+//! Every connection has one buffer for each direction. The first connections of a VM get large buffers; the more memory
+//! they hold, the smaller are the buffers of the next one. So all connections that a VM may have open stay within a
+//! bound ([`Budget::most`]) and none has to be refused. A connection gives its share back when it ends.
 //!
-//! The memory comes from the kernel, page by page as it is first written to, and goes back to it. Memory of the allocator
-//! would stay with the process, in pieces that are of no use for anything else.
+//! The memory is mapped directly: the kernel provides each page at the first write and gets it back on release. Memory
+//! of the allocator would stay with the process, in pieces that are of no use for anything else.
 
 use std::ffi::c_void;
 use std::io;
@@ -24,13 +24,13 @@ const MEDIUM_UP_TO: usize = 24 << 20;
 
 const MEDIUM: usize = 64 << 10;
 
-/// Enough for a connection to go on, in small steps.
+/// Enough for a connection to make progress in small steps.
 const SMALL: usize = 8 << 10;
 
-/// What of a buffer is kept when it is used again; see [`Buffers::release`].
+/// Bytes of a buffer that keep their pages when it is used again; see [`Buffers::release`].
 const KEPT: usize = 32 << 10;
 
-/// What the connections of one VM have. Cheap to clone; all clones are the same budget.
+/// Bytes that the connections of one VM hold.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget(Arc<AtomicUsize>);
 
@@ -50,13 +50,13 @@ impl Budget {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// What so many connections can have together at most.
+    /// The most bytes that this many connections can hold together.
     pub(crate) const fn most(connections: usize) -> usize {
         MEDIUM_UP_TO + connections * 2 * SMALL
     }
 }
 
-/// How large each of the next two buffers is.
+/// The size of each of the next two buffers.
 fn each(used: usize, largest: usize) -> usize {
     let size = if used + 2 * largest <= LARGE_UP_TO {
         largest
@@ -68,7 +68,7 @@ fn each(used: usize, largest: usize) -> usize {
     size.min(largest)
 }
 
-/// Goes back to the budget when it is dropped.
+/// A connection's part of the budget, given back when it is dropped.
 #[derive(Debug)]
 struct Share {
     budget: Budget,
@@ -99,19 +99,20 @@ impl Buffers {
         self.region.bytes().split_at_mut(self.each)
     }
 
-    /// The same for somebody who cannot borrow them.
+    /// As [`split`](Self::split), for a caller that cannot borrow the buffers.
     ///
     /// # Safety
     ///
-    /// The slices must not be used once this is dropped, nor while others are that were split off before.
+    /// The slices must not be used after this is dropped, nor while slices of an earlier split are in use.
     pub(crate) unsafe fn split_unbounded(&mut self) -> (&'static mut [u8], &'static mut [u8]) {
         let (first, second) = self.split();
         let (first, second) = (first.as_mut_ptr(), second.as_mut_ptr());
-        // SAFETY: both are of this length and do not overlap; the caller sees to it that they outlive nothing.
+        // SAFETY: both are of this length and do not overlap; the caller promises not to use them after the buffers are
+        // dropped.
         unsafe { (slice::from_raw_parts_mut(first, self.each), slice::from_raw_parts_mut(second, self.each)) }
     }
 
-    /// Gives the pages back to the kernel but for the first of each buffer. Whatever was in them is lost.
+    /// Gives all pages but the first of each buffer back to the kernel. Their content is lost.
     pub(crate) fn release(&mut self) {
         for start in [0, self.each] {
             self.region.release(start + self.each.min(KEPT), self.each.saturating_sub(KEPT));
@@ -126,25 +127,26 @@ struct Region {
     length: usize,
 }
 
-// SAFETY: it is memory that nobody else knows of, as that of a box is.
+// SAFETY: the region owns its memory exclusively, like a `Box`.
 unsafe impl Send for Region {}
-// SAFETY: the same; it is written to through a mutable reference alone.
+// SAFETY: the same; it is written only through a mutable reference.
 unsafe impl Sync for Region {}
 
 impl Region {
     fn new(length: usize) -> io::Result<Self> {
         let (protection, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: the kernel chooses an address where nothing is.
+        // SAFETY: the kernel chooses an unused address.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), length, protection, kind) }?;
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
-        // One byte in a buffer must not cost two megabytes. Where there are no such pages, there is nothing to say.
-        // SAFETY: it changes how the region is backed and nothing that is in it.
+        // One byte in a buffer must not cost a huge page of two megabytes. Kernels without huge pages return an error,
+        // which does not matter.
+        // SAFETY: it changes how the region is backed, not its content.
         let _ = unsafe { madvise(start.as_ptr(), length, Advice::LinuxNoHugepage) };
         Ok(Self { start, length })
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the region is mapped, initialised with zeros and as long as this; nobody else refers to it.
+        // SAFETY: the region is mapped, initialised with zeros and this long; nothing else refers to it.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.length) }
     }
 
@@ -152,17 +154,17 @@ impl Region {
         if length == 0 || from + length > self.length {
             return;
         }
-        // Only memory is lost if it fails.
-        // SAFETY: the part lies in the region; its bytes are read as zeros from here on.
+        // A failure only costs memory.
+        // SAFETY: the part lies in the region; its bytes read as zeros from then on.
         let _ = unsafe { madvise(self.start.as_ptr().byte_add(from), length, Advice::LinuxDontNeed) };
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: whoever had a reference into the region has given it back.
+        // SAFETY: no reference into the region outlives it.
         if let Err(error) = unsafe { munmap(self.start.as_ptr(), self.length) } {
-            tracing::error!(%error, "memory of a connection is not given back");
+            tracing::error!(%error, "cannot free the memory of a connection");
         }
     }
 }
@@ -173,7 +175,7 @@ mod tests {
 
     const LARGE: usize = 256 << 10;
 
-    /// Memory of this process that is really there.
+    /// Resident memory of this process.
     fn resident() -> usize {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
         statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()

@@ -1,27 +1,27 @@
-//! The bounds of every message: bytes on the wire, and fields before it is decoded.
+//! The bounds of every message, in bytes and in fields. They are checked before the message is decoded.
 //!
-//! Answers come from a guest, which nobody vouches for, and are as narrow as the call allows; what newer agents add to
-//! them fits as well. Requests come from the host and are bounded in bytes alone, because an environment may have
+//! Answers come from an untrusted guest, so their bounds are as narrow as the call allows, with room for fields that
+//! newer agents add. Requests come from the host and are bounded in bytes alone, because an environment may have
 //! thousands of variables.
 
 use crate::limits;
 use crate::schema::v1;
 
-/// What a message may have before it is decoded.
+/// The bounds of a message before it is decoded.
 pub trait Bounded {
     /// Bytes on the wire.
     const MAX_BYTES: usize;
-    /// Fields of the message itself; every entry of a list is one.
+    /// Fields of the message itself; every entry of a list counts as one.
     const MAX_FIELDS: usize;
 }
 
 /// A message of a few numbers and short texts.
 const SMALL: usize = 4 * 1024;
 
-/// Fields of a message without a list, with room for those of newer agents.
+/// Fields of a message without a list, with room for the fields of newer agents.
 const FEW: usize = 64;
 
-/// Names of what an agent can do. There are a handful.
+/// Features that an agent names. There are a handful.
 const MAX_FEATURES: usize = 256;
 
 macro_rules! bounds {

@@ -1,8 +1,8 @@
-//! How messages are read off the wire: their size and the number of their fields are checked before they are decoded.
+//! The codec of messages. It checks the size of a message and the number of its fields before decoding it.
 //!
 //! A decoded message takes far more memory than its bytes: an empty entry of a list is two bytes on the wire and some
-//! ninety in memory. So every message has bounds of its own ([`Bounded`], in `bounds`), and one that exceeds them is
-//! refused while it is still bytes.
+//! ninety in memory. So every message has its own bounds ([`Bounded`], in `bounds`), and a message that exceeds them is
+//! refused before it is decoded.
 
 use std::marker::PhantomData;
 
@@ -14,7 +14,7 @@ use tonic_prost::{ProstDecoder, ProstEncoder};
 
 use crate::bounds::Bounded;
 
-/// Encodes as [`tonic_prost::ProstCodec`] does, and decodes only what is within its bounds.
+/// Encodes as [`tonic_prost::ProstCodec`] does, and decodes only messages within their bounds.
 #[derive(Debug)]
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
@@ -63,18 +63,16 @@ impl<U: Message + Bounded + Default> Decoder for BoundedDecoder<U> {
 
 fn check(message: &[u8], length: usize, max_bytes: usize, max_fields: usize) -> Result<(), Status> {
     if length > max_bytes {
-        return Err(Status::out_of_range(format!("a message of {length} bytes, the limit is {max_bytes}")));
+        return Err(Status::out_of_range(format!("a message has {length} bytes; the limit is {max_bytes}")));
     }
-    // The buffer is one piece; were it not, the rest of it would go unseen.
+    // The buffer is one piece. If it were not, only its first piece could be checked, so it is refused.
     if message.len() < length || !has_at_most(message, max_fields) {
-        return Err(Status::out_of_range(format!(
-            "malformed, or a message with more than {max_fields} fields"
-        )));
+        return Err(Status::out_of_range(format!("malformed message, or more than {max_fields} fields")));
     }
     Ok(())
 }
 
-/// Whether this is a message with so many fields at most, those in messages within it not counted.
+/// Whether this is a message with at most this many fields. Fields of nested messages are not counted.
 fn has_at_most(mut message: &[u8], max_fields: usize) -> bool {
     let mut fields = 0;
     while !message.is_empty() {
@@ -88,7 +86,7 @@ fn has_at_most(mut message: &[u8], max_fields: usize) -> bool {
     true
 }
 
-/// What follows the first field; `None` if that is none.
+/// The bytes after the first field; `None` if the bytes do not begin with a field.
 fn after_field(message: &[u8]) -> Option<&[u8]> {
     let (key, rest) = varint(message)?;
     match key & 7 {
@@ -99,13 +97,13 @@ fn after_field(message: &[u8]) -> Option<&[u8]> {
             rest.get(usize::try_from(length).ok()?..)
         }
         5 => rest.get(4..),
-        // Groups, which no schema of ours has, and what is nothing at all.
+        // Groups, which our schemas do not use, and invalid wire types.
         _ => None,
     }
 }
 
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    /// Seven bits of 64 in each byte.
+    /// Each byte holds seven of the 64 bits.
     const MAX_BYTES: usize = 10;
     let mut value = 0;
     for (at, byte) in bytes.iter().enumerate().take(MAX_BYTES) {
@@ -176,7 +174,7 @@ mod tests {
         assert!(!accepts(&batch));
         assert!(!accepts(&v1::ListJobsResponse { jobs: vec![v1::JobSummary::default(); 10_000] }));
         assert!(!accepts(&v1::HelloResponse { features: vec![String::new(); 10_000], ..Default::default() }));
-        // Two thousand unpacked figures, as no encoder of ours writes them.
+        // Two thousand unpacked numbers, which our encoders do not write.
         assert!(!has_at_most(&[8, 1].repeat(2000), v1::SpawnProbeResponse::MAX_FIELDS));
         assert!(!accepts(&v1::SpawnProbeResponse { micros: vec![1; 100_000] }));
     }
@@ -193,7 +191,7 @@ mod tests {
             bytes in proptest::collection::vec(prop_oneof![0u8..32, any::<u8>()], 0..200),
             max in 0usize..20,
         ) {
-            // Whatever is within the bound and a message has no more entries than that.
+            // A message within the bound has no more entries than the bound.
             if has_at_most(&bytes, max) && let Ok(batch) = v1::ListDirBatch::decode(&bytes[..]) {
                 prop_assert!(batch.entries.len() <= max);
             }

@@ -1,7 +1,7 @@
-//! Why a call failed, in codes that stay the same across versions.
+//! Error codes of failed calls. They stay the same across versions.
 //!
-//! On the wire a failure is a gRPC status whose message reads `code: text`. The status code alone is too coarse (a
-//! missing file and a missing directory entry differ from a missing working directory), the text is for people.
+//! On the wire a failure is a gRPC status whose message reads `code: text`. The code is needed because the status alone
+//! is too coarse: a missing file and a missing working directory differ. The text is for people.
 
 use tonic::{Code, Status};
 
@@ -41,29 +41,29 @@ codes! {
     NotDirectory = "not_directory" => FailedPrecondition,
     /// A device, pipe or socket cannot be read or replaced as a file.
     NotRegular = "not_regular" => FailedPrecondition,
-    /// The file system or the file refuses it, for instance because it is read-only.
+    /// The file or its file system does not permit it, for instance because it is read-only.
     PermissionDenied = "permission_denied" => PermissionDenied,
     /// The disk is full.
     NoSpace = "no_space" => ResourceExhausted,
     /// The file or the result is larger than the call allows.
     TooLarge = "too_large" => OutOfRange,
-    /// Too many symbolic links were met on the way.
+    /// The path leads through too many symbolic links.
     LinkLoop = "link_loop" => FailedPrecondition,
     /// The text to be replaced does not occur.
     NoMatch = "no_match" => FailedPrecondition,
-    /// The directory is there already and has something in it.
+    /// The directory exists and is not empty.
     NotEmpty = "not_empty" => FailedPrecondition,
-    /// There is no such job, or it was forgotten.
+    /// There is no such job, or the agent has dropped it.
     NoJob = "no_job" => NotFound,
     /// The working directory of a command does not exist or is no directory.
     BadWorkdir = "bad_workdir" => FailedPrecondition,
     /// The shell could not be started.
     SpawnFailed = "spawn_failed" => FailedPrecondition,
-    /// As many calls of this kind as the agent allows are in progress.
+    /// The agent's limit of concurrent calls of this kind is reached.
     Busy = "busy" => ResourceExhausted,
     /// The guest has too little memory for the call.
     OutOfMemory = "out_of_memory" => ResourceExhausted,
-    /// The request contradicts the protocol.
+    /// The request violates the protocol.
     Invalid = "invalid" => InvalidArgument,
     /// No common protocol generation.
     ProtocolMismatch = "protocol_mismatch" => FailedPrecondition,
@@ -71,16 +71,16 @@ codes! {
     NotRooted = "not_rooted" => FailedPrecondition,
     /// A device did not appear in time.
     NoDevice = "no_device" => FailedPrecondition,
-    /// The agent does not run as the init of a machine and refuses to change its host.
+    /// The agent does not run as the init of a VM and refuses to change the system that it runs on.
     NotMachine = "not_machine" => FailedPrecondition,
-    /// The machine is going down.
+    /// The VM is shutting down.
     ShuttingDown = "shutting_down" => Unavailable,
     /// The kernel refused something that should have worked.
     System = "system" => Internal,
 }
 
 impl ErrorCode {
-    /// Reads a code from the wire.
+    /// Parses a code from the wire.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str() == text)
     }
@@ -90,7 +90,7 @@ impl ErrorCode {
         Status::new(self.status_code(), format!("{}: {}", self.as_str(), clip(message.as_ref())))
     }
 
-    /// Splits the message of a status into code and text; `None` when no code that is known here leads it.
+    /// Splits the message of a status into code and text; `None` if it does not begin with a known code.
     pub fn split(message: &str) -> Option<(Self, &str)> {
         let (code, text) = message.split_once(": ")?;
         Some((Self::parse(code)?, clip(text)))
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_a_known_code_is_not_split() {
+    fn text_without_known_code_is_not_split() {
         assert_eq!(ErrorCode::split("strange: news"), None);
         assert_eq!(ErrorCode::split("not_found"), None);
     }

@@ -1,4 +1,4 @@
-//! What host and guest agree on: the link that carries bytes, the schema of calls, error codes and limits.
+//! The protocol between host and guest: the link that carries bytes, the schema of calls, error codes and limits.
 //!
 //! ```text
 //!   calls (schema::v1, tonic)
@@ -7,7 +7,7 @@
 //!   virtio-serial byte stream
 //! ```
 //!
-//! The link's codec does no I/O; [`io`] wraps it for tokio. Nothing here opens, spawns or waits by itself.
+//! The link's codec does no I/O; [`io`] wraps it for tokio. Nothing here opens files or sockets or spawns tasks.
 
 pub mod bounds;
 pub mod codec;

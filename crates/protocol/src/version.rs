@@ -1,7 +1,7 @@
-//! Which protocol generations exist and how two sides settle on one.
+//! Protocol generations, and the choice of one by both sides.
 //!
-//! An agent frozen in a memory snapshot cannot be upgraded, so a host supports every generation from
-//! [`OLDEST`] on, and the agent always answers with the lower of both sides' highest.
+//! An agent that is frozen in a memory snapshot cannot be upgraded. So a host supports every generation from
+//! [`OLDEST`] on, and the agent always answers with the lower of both sides' highest generations.
 
 /// Highest generation this code speaks.
 pub const CURRENT: u32 = 1;
@@ -25,13 +25,13 @@ pub const FEATURES: &[&str] = &[
     "shutdown",
 ];
 
-/// An agent without it lists one directory, whatever depth and pattern it is asked for.
+/// Recursive listings. An agent without this feature lists one directory and ignores depth and pattern.
 pub const LIST_TREES: &str = "files.list_trees";
 
-/// An agent without it opens no port for programs in its machine.
+/// A local port. An agent without this feature opens no port for programs in its guest.
 pub const LOCAL_LISTEN: &str = "local.listen";
 
-/// The generation to be spoken with a peer whose highest is `theirs`, if there is one.
+/// The generation to use with a peer whose highest is `theirs`; `None` if there is no common one.
 pub fn settle(theirs: u32) -> Option<u32> {
     let common = theirs.min(CURRENT);
     (common >= OLDEST).then_some(common)
@@ -42,12 +42,12 @@ mod tests {
     use super::{CURRENT, OLDEST, settle};
 
     #[test]
-    fn a_newer_peer_is_spoken_to_in_our_generation() {
+    fn newer_peer_settles_on_our_generation() {
         assert_eq!(settle(CURRENT + 7), Some(CURRENT));
     }
 
     #[test]
-    fn a_peer_older_than_the_oldest_is_refused() {
+    fn peer_below_oldest_generation_is_refused() {
         assert_eq!(settle(OLDEST - 1), None);
     }
 }

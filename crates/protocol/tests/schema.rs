@@ -1,6 +1,7 @@
-//! The schema of a released generation never changes its meaning: what the fixture holds must still be there.
+//! Tests that the schema stays compatible with the released one: everything in the fixture must still be there.
 //!
-//! After an addition, run with `UPDATE_SCHEMA_FIXTURE=1` to freeze it too; an incompatible change fails even then.
+//! After an addition, run with `UPDATE_SCHEMA_FIXTURE=1` to add it to the fixture. An incompatible change fails even
+//! then.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +18,7 @@ fn fixture() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/guest-v1.binpb")
 }
 
-/// Everything that has a meaning on the wire, one line each.
+/// Everything in a schema that matters on the wire, one entry each.
 fn meanings(set: &FileDescriptorSet) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for file in &set.file {
@@ -73,7 +74,7 @@ fn add_enum(found: &mut BTreeMap<String, String>, package: &str, enumeration: &E
     }
 }
 
-/// What the released schema promises and the other does not keep.
+/// The entries of the released schema that are missing from or different in the current one.
 fn broken_promises(released: &FileDescriptorSet, current: &FileDescriptorSet) -> Vec<String> {
     let current = meanings(current);
     meanings(released)
@@ -84,7 +85,7 @@ fn broken_promises(released: &FileDescriptorSet, current: &FileDescriptorSet) ->
 }
 
 #[test]
-fn the_schema_keeps_every_promise_of_the_released_one() {
+fn schema_is_compatible_with_the_released_fixture() {
     let current = FileDescriptorSet::decode(CURRENT).expect("the compiled schema is a descriptor set");
     let released = FileDescriptorSet::decode(fs::read(fixture()).expect("the fixture exists").as_slice())
         .expect("the fixture is a descriptor set");
@@ -101,7 +102,7 @@ fn the_schema_keeps_every_promise_of_the_released_one() {
 }
 
 #[test]
-fn a_changed_type_number_or_method_is_noticed() {
+fn schema_changes_are_reported_as_broken() {
     let released = FileDescriptorSet::decode(CURRENT).expect("the compiled schema is a descriptor set");
     let mut changed = released.clone();
     changed.file[0].message_type[0].field[0].name = Some("renamed".into());
@@ -110,7 +111,7 @@ fn a_changed_type_number_or_method_is_noticed() {
     assert_eq!(broken_promises(&released, &changed).len(), 3);
 }
 
-/// Bytes that an agent of generation 1 sends and reads, written down by hand from the wire format.
+/// The expected bytes of generation 1 were written by hand from the wire format.
 #[test]
 fn messages_encode_to_the_bytes_of_generation_1() {
     let hello = HelloRequest { host_version: "0.1.0".into(), protocol: 1 };

@@ -1,4 +1,4 @@
-//! An MCP client as naïve as real ones: JSON lines over the pipes of `agentiso serve`.
+//! A simple MCP client: JSON lines over the pipes of `agentiso serve`.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ use crate::process::Process;
 use crate::wait::LONG;
 use crate::workspace::TestWorkspace;
 
-/// What the reader thread hands out: replies to whoever waits, the rest to the inbox.
+/// The messages that the reader thread has received: replies go to the waiting request, the rest is kept here.
 #[derive(Debug, Default)]
 struct Inbox {
     waiting: HashMap<u64, Sender<Value>>,
@@ -94,7 +94,7 @@ impl Client {
         self.send_raw(format!("{message}\n").as_bytes());
     }
 
-    /// Writes bytes as they are. A server that is gone shows in the reply that never comes, not here.
+    /// Writes raw bytes. If `serve` has ended, this does not fail; the reply never comes.
     pub fn send_raw(&self, bytes: &[u8]) {
         let mut stdin = self.stdin.lock().expect("no panic with stdin held");
         if let Some(pipe) = stdin.as_mut() {
@@ -106,7 +106,7 @@ impl Client {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, reply) = channel();
         {
-            // Nobody answers on a connection that has ended: dropping the sender says so at once.
+            // A closed connection gets no reply: the sender is dropped, so that the wait ends at once.
             let mut inbox = self.inbox.lock().expect("no panic with the inbox held");
             if !inbox.closed {
                 inbox.waiting.insert(id, sender);
@@ -125,7 +125,7 @@ impl Client {
         self.request("tools/call", json!({"name": name, "arguments": arguments}))
     }
 
-    /// Calls a tool that must succeed, and returns what was reported of it on the way as well.
+    /// Calls a tool that must succeed, and returns its progress reports as well.
     pub fn tool_with_progress(&self, name: &str, arguments: Value) -> (ToolResult, Vec<Value>) {
         let token = format!("{name}-{}", self.next_id.load(Ordering::Relaxed));
         let params = json!({"name": name, "arguments": arguments, "_meta": {"progressToken": token}});
@@ -163,7 +163,7 @@ impl Client {
         );
     }
 
-    /// A workspace of the host's default size.
+    /// Creates a workspace of the host's default size.
     pub fn workspace(&self) -> TestWorkspace<'_> {
         self.workspace_with(json!({}))
     }
@@ -173,7 +173,7 @@ impl Client {
         TestWorkspace::new(self, created)
     }
 
-    /// A workspace that is there already, by its name or id.
+    /// An existing workspace, by its name or id.
     pub fn existing(&self, wanted: &str) -> TestWorkspace<'_> {
         let info = self.tool("workspace_info", json!({"workspace_id": wanted})).json();
         TestWorkspace::new(self, info)
@@ -192,7 +192,7 @@ impl Client {
         self.inbox.lock().expect("no panic with the inbox held").closed
     }
 
-    /// Closes stdin, as a client that leaves politely does, and waits for the end of `serve`.
+    /// Closes stdin, as a client does in an orderly exit, and waits for the end of `serve`.
     pub fn hang_up(&self) -> std::process::ExitStatus {
         drop(self.stdin.lock().expect("no panic with stdin held").take());
         self.ends_within(LONG).unwrap_or_else(|| {
@@ -211,7 +211,7 @@ impl Client {
         Some(child.wait().expect("our own child"))
     }
 
-    /// Ends `serve` the hard way.
+    /// Kills `serve`.
     pub fn kill(&self) {
         let mut child = self.child.lock().expect("no panic with the child held");
         let _ = child.kill();

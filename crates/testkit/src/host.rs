@@ -1,4 +1,4 @@
-//! A server of its own for one test.
+//! An agentiso host for one test: configuration, state directory, daemon and clients.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -15,10 +15,10 @@ use crate::skip::test_cache;
 use crate::user;
 use crate::wait::eventually;
 
-/// How a test's server differs from the usual small one.
+/// Options of a test host.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
-    /// Lines of TOML after the usual ones.
+    /// Lines of TOML that are added to the configuration.
     pub config: String,
     pub vcpus: u32,
     pub memory_mb: u32,
@@ -26,20 +26,20 @@ pub struct HostOptions {
     pub max_workspaces: u32,
     pub environment: Vec<(String, String)>,
     pub base_image: String,
-    /// Where the host's own directory is made. Short, because socket paths must be.
+    /// The parent of the host's directory. It must be short, because socket paths must be.
     pub parent: PathBuf,
-    /// The network namespace that its daemon and machines run in; the test's own if there is none.
+    /// The network namespace of the daemon and its VMs; `None` is the test's own.
     pub namespace: Option<String>,
-    /// Whether it has what root may do, if the test has it.
+    /// Whether the daemon keeps root's privileges, if the test has them.
     pub privileged: bool,
-    /// Who runs it, by number, if not the user who runs the test. Only root can say so.
+    /// The user id of the daemon, if not that of the test. Only root can set it.
     pub user: Option<u32>,
-    /// Whether it has a copy of the images and kernels that tests share: another build leaves files of its own there.
+    /// Whether the host has its own copy of the shared images and kernels: another build leaves its own files there.
     pub own_cache: bool,
 }
 
-/// Runs a program of root's that may do no more than anybody else with their own files. The kernel wants `setfcap` of root
-/// before it makes a user namespace, and of nobody else; it gives no access to any file.
+/// Runs a program as root but without privileges. The kernel requires `setfcap` of root (and of no other user) to make
+/// a user namespace; it gives no access to any file.
 const UNPRIVILEGED: [&str; 4] =
     ["setpriv", "--bounding-set=-all,+setfcap", "--inh-caps=-all,+setfcap", "--no-new-privs"];
 
@@ -67,7 +67,7 @@ impl Default for HostOptions {
 
 #[derive(Debug)]
 pub struct TestHost {
-    /// In /tmp by default, whatever TMPDIR says: socket paths must be short.
+    /// In /tmp by default, regardless of TMPDIR: socket paths must be short.
     dir: TempDir,
     binary: PathBuf,
     options: HostOptions,
@@ -106,7 +106,7 @@ impl TestHost {
             "[resources]\ndefault_vcpus = {vcpus}\ndefault_memory_mb = {memory_mb}\ndefault_disk_gb = {disk_gb}\n\
              max_workspaces = {max_workspaces}\n[rate_limit]\nenabled = false\n{config}\n",
         );
-        // Machines that stand ready would only be in the way of tests that are not about them.
+        // The warm pool is off unless a test asks for it: its VMs would disturb other tests.
         if !config.contains("[pool]") {
             text.push_str("[pool]\nenabled = false\n");
         }
@@ -122,7 +122,7 @@ impl TestHost {
         &self.binary
     }
 
-    /// Runs another build of agentiso from here on, with the same files. A daemon that runs is not touched.
+    /// Uses another build of agentiso from here on, with the same files. A running daemon is not affected.
     pub fn switch_to(&mut self, binary: &Path) {
         self.binary = binary.to_owned();
     }
@@ -139,7 +139,7 @@ impl TestHost {
         self.dir().join("config.toml")
     }
 
-    /// A client that has said hello; the first one starts the daemon.
+    /// A client after its handshake. The first one starts the daemon.
     pub fn client(&self) -> Client {
         let client = self.raw_client(&[]);
         client.initialize();
@@ -153,14 +153,14 @@ impl TestHost {
         Client::spawn(command)
     }
 
-    /// Starts `agentiso ARGUMENTS --config …`, to be read from while it runs.
+    /// Starts `agentiso ARGUMENTS --config …` with piped output.
     pub fn spawn(&self, arguments: &[&str]) -> Child {
         let mut command = self.command();
         command.args(arguments).arg("--config").arg(self.config_path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("agentiso starts")
     }
 
-    /// `agentiso` in this host's environment, for what the other ways to run it do not do.
+    /// An `agentiso` command in this host's environment, for uses that the other methods do not cover.
     pub fn command(&self) -> Command {
         let HostOptions { namespace, privileged, user, .. } = &self.options;
         let mut words: Vec<OsString> = Vec::new();
@@ -188,7 +188,7 @@ impl TestHost {
         self.cli_in(&[], arguments)
     }
 
-    /// Like [`Self::cli`], with these variables; a daemon that it starts has them too.
+    /// Like [`Self::cli`], with these environment variables. A daemon that it starts inherits them.
     pub fn cli_in(&self, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
         let (own, guest) = match arguments.iter().position(|a| *a == "--") {
             Some(at) => arguments.split_at(at),
@@ -227,7 +227,7 @@ impl TestHost {
         self.daemon().expect("a daemon runs").kill();
     }
 
-    /// Ends the daemon as a service manager would and waits for its end.
+    /// Ends the daemon with SIGTERM and waits for its end.
     pub fn stop_daemon(&self) {
         if let Some(daemon) = self.daemon() {
             daemon.signal(Signal::TERM);
@@ -235,7 +235,7 @@ impl TestHost {
         }
     }
 
-    /// The QEMU processes of this host's workspaces. Machines that only make a template are not among them.
+    /// The pids of the QEMU processes of this host's workspaces, without those that only make a template.
     pub fn machines(&self) -> Vec<i32> {
         let templates = self.data().join("run/t-");
         let making_templates = processes_mentioning(&templates);
@@ -249,12 +249,12 @@ impl TestHost {
             .collect()
     }
 
-    /// The directories of workspaces on disk.
+    /// The number of workspace directories.
     pub fn workspace_dirs(&self) -> usize {
         std::fs::read_dir(self.data().join("workspaces")).map_or(0, Iterator::count)
     }
 
-    /// Nothing of any workspace is left: no process, no directory, no socket, no ledger entry.
+    /// Asserts that nothing of any workspace is left: no process, no directory, no socket, no ledger entry.
     pub fn assert_no_workspaces_left(&self) {
         let limit = Duration::from_secs(30);
         eventually("machines end", limit, || self.machines().is_empty());
@@ -285,7 +285,7 @@ impl Drop for TestHost {
                 process.signal(Signal::KILL);
             }
         } else {
-            // What was killed by the daemon's last breath may take a moment to give its memory back.
+            // A process that the daemon killed last may take a moment to free its memory.
             eventually("every process of this host is gone", Duration::from_secs(10), || {
                 processes_mentioning(self.dir()).is_empty()
             });

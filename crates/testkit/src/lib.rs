@@ -1,4 +1,4 @@
-//! The test language for real VMs.
+//! The test kit for real VMs: hosts, clients and workspaces with the calls that tests make.
 //!
 //! ```no_run
 //! use agentiso_testkit::TestHost;
@@ -9,9 +9,9 @@
 //! assert_eq!(ws.exec("echo hi").stdout, "hi\n");
 //! ```
 //!
-//! A [`TestHost`] is a server of its own (state, sockets, daemon) over images and templates that all tests
-//! share; a [`Client`] is an MCP client on a real `agentiso serve`; a [`TestWorkspace`] is a machine that one
-//! client owns. When a host is dropped its daemon is stopped and anything left behind fails the test.
+//! A [`TestHost`] has its own state, sockets and daemon over images and templates that all tests share. A [`Client`] is
+//! an MCP client on a real `agentiso serve`. A [`TestWorkspace`] is a workspace that one client owns. When a host is
+//! dropped, its daemon is stopped and anything left behind fails the test.
 
 mod client;
 mod host;

@@ -1,4 +1,4 @@
-//! Processes as a test sees them: found by what their command line mentions, ended by pid.
+//! Processes of a test: found by a path in their command line, signalled through a pidfd.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// A process held by a pidfd, so that its number cannot come to mean another one.
+/// A process held by a pidfd, so that a reused pid cannot be mistaken for it.
 #[derive(Debug)]
 pub struct Process {
     pub pid: i32,
@@ -28,7 +28,7 @@ impl Process {
     }
 
     pub fn signal(&self, signal: Signal) {
-        // The process may be gone already, which is what most signals here are for.
+        // The process may be gone already, which is the purpose of most signals here.
         let _ = pidfd_send_signal(&self.fd, signal);
     }
 

@@ -1,10 +1,10 @@
-//! Skipping, out loud: a test that cannot run here says why and is counted.
+//! Skipped tests: a test that cannot run here records the reason and is counted.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Notes that a test could not run, for the runner's closing line and for whoever reads the output.
+/// Records that a test could not run, for the runner's closing line and in the test's output.
 #[expect(clippy::print_stderr, reason = "the reason of a skip belongs in the test's output")]
 pub fn record_skip(reason: &str) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();

@@ -1,4 +1,4 @@
-//! States to come back to, and machines that begin with them.
+//! Snapshots, restores and forks of a test workspace.
 
 use serde_json::{Value, json};
 
@@ -6,17 +6,17 @@ use crate::client::ToolResult;
 use crate::workspace::TestWorkspace;
 
 impl<'a> TestWorkspace<'a> {
-    /// Keeps the disk as it is under a name.
+    /// Takes a snapshot of the disk.
     pub fn snapshot(&self, name: &str) -> ToolResult {
         self.tool("snapshot", json!({"action": "create", "name": name}))
     }
 
-    /// Keeps disk, memory and running processes.
+    /// Takes a snapshot of disk and memory, with the running processes.
     pub fn snapshot_with_memory(&self, name: &str) -> ToolResult {
         self.tool("snapshot", json!({"action": "create", "name": name, "include_memory": true}))
     }
 
-    /// Everything since the snapshot is given up; the workspace runs afterwards.
+    /// Restores a snapshot. All later changes are lost; the workspace runs afterwards.
     pub fn restore(&self, name: &str) -> ToolResult {
         self.tool("snapshot", json!({"action": "restore", "name": name}))
     }
@@ -25,7 +25,7 @@ impl<'a> TestWorkspace<'a> {
         self.tool("snapshot", json!({"action": "delete", "name": name}));
     }
 
-    /// The oldest first.
+    /// All snapshots, the oldest first.
     pub fn snapshots(&self) -> Vec<Value> {
         let list = self.tool("snapshot", json!({"action": "list"})).json();
         list.as_array().unwrap_or_else(|| panic!("not a list: {list}")).clone()
@@ -37,18 +37,18 @@ impl<'a> TestWorkspace<'a> {
         self.snapshots().iter().map(name).collect()
     }
 
-    /// One new workspace that begins with the snapshot.
+    /// Forks one new workspace from the snapshot.
     pub fn fork(&self, snapshot: &str) -> TestWorkspace<'a> {
         self.fork_with(snapshot, json!({}))
     }
 
-    /// The same with more arguments, such as `new_name` or `setup_commands`.
+    /// Like [`Self::fork`], with more arguments, such as `new_name` or `setup_commands`.
     pub fn fork_with(&self, snapshot: &str, mut arguments: Value) -> TestWorkspace<'a> {
         arguments["snapshot_name"] = json!(snapshot);
         TestWorkspace::new(self.client, self.tool("workspace_fork", arguments).json())
     }
 
-    /// Several at once, named `PREFIX-1` and so on. All of them must come to be.
+    /// Forks several workspaces at once, named `PREFIX-1` and so on. All must succeed.
     pub fn fork_many(&self, snapshot: &str, count: usize, prefix: &str) -> Vec<TestWorkspace<'a>> {
         let arguments = json!({"snapshot_name": snapshot, "count": count, "name_prefix": prefix});
         let answer = self.tool("workspace_fork", arguments).json();

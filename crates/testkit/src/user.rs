@@ -1,28 +1,28 @@
-//! A server of somebody who is not root, on a host where root has built the images: the binary and the cache are there
-//! to be read, and only the host's own directory is theirs.
+//! A host whose daemon runs as an ordinary user, while root has built the images: the binary and the cache are
+//! readable, and only the host's directory belongs to the user.
 
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is built for everybody. Templates are not: each user makes their own.
+/// The parts of the cache that all users share. Each user makes their own templates.
 const BUILT: [&str; 3] = ["images", "kernels", "initramfs"];
 
-/// Gives the user a directory below `dir` to work in, and beside it what they may read.
+/// Gives the directory to the user and puts copies of the binary and the cache into it.
 ///
-/// Copies, because where tests are built may be closed to them.
+/// Copies, because the user may have no access to the build directory.
 pub(crate) fn settle(dir: &Path, user: u32, binary: &Path, cache: Option<&Path>) -> PathBuf {
     let copy = dir.join("agentiso");
     std::fs::copy(binary, &copy).expect("the binary is copied");
     if let Some(cache) = cache {
         copy_cache(cache, dir);
     }
-    // The directory itself is private to whoever made it.
+    // The directory is private to its owner.
     chown(dir, Some(user), Some(user)).expect("root may give a directory away");
     copy
 }
 
-/// Gives the host a cache of its own, with what is built for everybody.
+/// Gives the host its own copy of the shared parts of the cache.
 pub(crate) fn copy_cache(cache: &Path, dir: &Path) {
     std::fs::create_dir(cache_below(dir)).expect("a directory for the cache");
     for part in BUILT {

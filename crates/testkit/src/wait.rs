@@ -1,11 +1,11 @@
-//! Waiting for what has no event a test could listen to, with a deadline.
+//! Waiting with a deadline for conditions that give a test no event.
 
 use std::time::{Duration, Instant};
 
-/// Long enough for any single step on a busy machine under software emulation.
+/// Long enough for any single step on a busy host under software emulation.
 pub const LONG: Duration = Duration::from_secs(180);
 
-/// How often a condition without an event is looked at.
+/// The interval between two checks of a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Returns once `condition` holds; panics with `what` after `limit`.
@@ -17,7 +17,7 @@ pub fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test looks from outside at what gives no event")]
+#[expect(clippy::disallowed_methods, reason = "a test polls for conditions that give no event")]
 fn pause(time: Duration) {
     std::thread::sleep(time);
 }

@@ -1,4 +1,4 @@
-//! A machine that one client owns, with the calls tests make most.
+//! A workspace that one client owns, with the calls that tests make most.
 
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ impl<'a> TestWorkspace<'a> {
         arguments
     }
 
-    /// Runs a command and gives back all that it printed, within reason.
+    /// Runs a command and returns its output, up to 256 KiB per stream.
     pub fn exec(&self, command: &str) -> Output {
         self.exec_with(json!({ "command": command, "max_output_bytes": 262_144 }))
     }

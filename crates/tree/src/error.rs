@@ -1,37 +1,37 @@
-//! Why a directory could not be packed or unpacked.
+//! Errors of packing and unpacking a directory.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// What went wrong, at which path below the directory.
+/// The error, with the path below the directory.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// The system refused something.
+    /// A system call failed.
     #[error("{path}: {source}")]
     Io {
-        /// Below the directory.
+        /// The path below the directory.
         path: String,
-        /// Why.
+        /// The system's reason.
         source: io::Error,
     },
-    /// The archive could not be written or read on: whoever has the other end of it says why.
+    /// The archive stream failed; the other end knows the reason.
     #[error("the archive was cut off: {0}")]
     Archive(#[source] io::Error),
-    /// A symbolic link that is not wanted.
+    /// A symbolic link that may lead out of the directory.
     #[error(
         "{path} is a symbolic link to {target}, which leads out of the directory, or may; remove it and try again"
     )]
     LinkOutside {
-        /// Below the directory.
+        /// The path below the directory.
         path: String,
-        /// What it says.
+        /// The target of the link.
         target: String,
     },
-    /// An archive that nobody packs.
+    /// An archive that this crate would never make.
     #[error("the archive is not valid: {problem}")]
     Invalid {
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }

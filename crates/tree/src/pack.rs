@@ -1,4 +1,4 @@
-//! Packs a directory.
+//! Packs a directory into a tar archive.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,16 +13,16 @@ use tar::{Builder, EntryType, Header};
 use crate::MAX_DEPTH;
 use crate::error::{TreeError, at};
 
-/// What was packed.
+/// The result of packing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
-    /// Bytes in files.
+    /// The bytes in all files.
     pub bytes: u64,
-    /// Pipes, sockets and devices, which were left out.
+    /// The number of pipes, sockets and devices, which are left out.
     pub skipped: u64,
 }
 
-/// Writes what is below a directory, and its own mode, as an archive.
+/// Writes the contents of a directory, and its mode, as an archive.
 pub fn pack(directory: OwnedFd, archive: impl Write) -> Result<Packed, TreeError> {
     let mut builder = Builder::new(archive);
     let mut packed = Packed::default();
@@ -51,7 +51,7 @@ fn pack_below(
             names.push(name);
         }
     }
-    // The same directory gives the same archive.
+    // Sorted, so that the same directory gives the same archive.
     names.sort_unstable();
     let length = prefix.len();
     for name in names {
@@ -62,7 +62,7 @@ fn pack_below(
         prefix.extend_from_slice(name.to_bytes());
         let status = match statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(status) => status,
-            // It was removed meanwhile.
+            // The entry was removed meanwhile.
             Err(rustix::io::Errno::NOENT) => continue,
             Err(error) => return Err(at(prefix)(error)),
         };
@@ -98,7 +98,7 @@ fn pack_file(
     path: &[u8],
     builder: &mut Builder<impl Write>,
 ) -> Result<u64, TreeError> {
-    // It may have become a pipe meanwhile, which must not be waited for.
+    // Non-blocking: the file may have been replaced by a pipe meanwhile.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::empty()).map_err(at(path))?;
     let status = fstat(file.as_fd()).map_err(at(path))?;
@@ -132,7 +132,7 @@ fn header_of(status: &Stat, kind: EntryType, size: u64) -> Header {
     header
 }
 
-/// As many bytes of a file as it had when its header was written: an archive cannot take back a size.
+/// Reads exactly as many bytes of a file as its header says, because the header is already written.
 struct Exactly {
     file: File,
     left: u64,

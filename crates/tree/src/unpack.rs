@@ -1,4 +1,4 @@
-//! Unpacks an archive into an empty directory, and believes nothing of it.
+//! Unpacks an untrusted archive into an empty directory.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,34 +13,34 @@ use tar::{Archive, Entry, EntryType};
 use crate::MAX_DEPTH;
 use crate::error::{TreeError, at};
 
-/// Entries of one archive.
+/// The most entries of one archive.
 const MAX_ENTRIES: usize = 1_000_000;
 
-/// Bytes in the paths of directories, which are remembered until the end.
+/// The most bytes in the paths of directories, which are kept in memory until the end.
 const MAX_REMEMBERED: usize = 32 << 20;
 
-/// Longest path, the kernel's own.
+/// The longest path, which is the kernel's limit.
 const MAX_PATH: usize = 4095;
 
-/// Which symbolic links an archive may have.
+/// The symbolic links that an archive may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
-    /// Any: whoever unpacks lives with what is in his own directories.
+    /// All links: for a guest, whose directories are its own.
     Any,
-    /// Those that lead to something inside the directory. Others are refused, because whoever works with the directory
+    /// Links that lead to something inside the directory. Others are refused, because programs that use the directory
     /// later may follow them.
     Inside,
 }
 
-/// What was unpacked.
+/// The result of unpacking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unpacked {
-    /// Bytes in files.
+    /// The bytes in all files.
     pub bytes: u64,
 }
 
-/// Makes what is in an archive beneath a directory. Modes lose the bits that are not in `mode_mask`; the owner is
-/// whoever unpacks. After an error the directory holds a part of it.
+/// Unpacks an archive beneath a directory. Modes lose the bits that are not in `mode_mask`; all files belong to the
+/// calling user. After an error the directory holds a part of the archive.
 pub fn unpack(
     archive: impl Read,
     directory: BorrowedFd<'_>,
@@ -49,31 +49,31 @@ pub fn unpack(
 ) -> Result<Unpacked, TreeError> {
     let mut archive = Archive::new(archive);
     let mut unpacked = Unpacked::default();
-    let (mut modes, mut remembered, mut long) = (Vec::new(), 0, Long::default());
-    // Raw, because the library would read a long name of any length.
+    let (mut modes, mut remembered, mut long) = (Vec::new(), 0, LongNames::default());
+    // Raw, because the library would read long names without a limit.
     for (number, entry) in archive.entries().map_err(TreeError::Archive)?.raw(true).enumerate() {
         let entry = entry.map_err(TreeError::Archive)?;
         if number >= MAX_ENTRIES {
             return Err(TreeError::invalid(format!("it has more than {MAX_ENTRIES} entries")));
         }
-        let Some((entry, Long { name, target })) = long.take(entry)? else { continue };
+        let Some((entry, LongNames { name, target })) = long.take(entry)? else { continue };
         let path = match &name {
             Some(name) => checked_path(name)?,
             None => checked_path(&entry.path_bytes())?,
         };
         let mode = entry.header().mode().map_err(TreeError::Archive)? & 0o7777 & mode_mask;
-        #[expect(clippy::wildcard_enum_match_arm, reason = "all other kinds are what nobody of ours packs")]
+        #[expect(clippy::wildcard_enum_match_arm, reason = "all other kinds are never packed by this crate")]
         match entry.header().entry_type() {
             EntryType::Directory => {
                 if path != Path::new("") {
-                    let place = Place::find(directory, &path)?;
-                    mkdirat(&place.parent, place.name, Mode::RWXU).map_err(place.at())?;
+                    let destination = Destination::find(directory, &path)?;
+                    mkdirat(&destination.parent, destination.name, Mode::RWXU).map_err(destination.at())?;
                 }
                 remembered += path.as_os_str().len();
                 if remembered > MAX_REMEMBERED {
                     return Err(TreeError::invalid("it has too many directories"));
                 }
-                // Set at the end: nothing could be made below a directory that cannot be written to.
+                // Set at the end: nothing can be made below a read-only directory.
                 modes.push((path, mode));
             }
             EntryType::Regular => unpacked.bytes += unpack_file(entry, directory, &path, mode)?,
@@ -86,8 +86,8 @@ pub fn unpack(
                         target: String::from_utf8_lossy(&target).into_owned(),
                     });
                 }
-                let place = Place::find(directory, &path)?;
-                symlinkat(target, &place.parent, place.name).map_err(place.at())?;
+                let destination = Destination::find(directory, &path)?;
+                symlinkat(target, &destination.parent, destination.name).map_err(destination.at())?;
             }
             other => return Err(TreeError::invalid(format!("an entry of kind {:?}", other.as_byte()))),
         }
@@ -105,22 +105,22 @@ fn unpack_file(
     path: &Path,
     mode: u32,
 ) -> Result<u64, TreeError> {
-    let place = Place::find(directory, path)?;
+    let destination = Destination::find(directory, path)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(&place.parent, place.name, flags, Mode::RUSR | Mode::WUSR).map_err(place.at())?;
+    let file = openat(&destination.parent, destination.name, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(destination.at())?;
     let mut file = File::from(file);
     let size = entry.size();
     let copied = copy(&mut entry, &mut file, path)?;
     if copied != size {
         return Err(TreeError::Archive(io::ErrorKind::UnexpectedEof.into()));
     }
-    fchmod(&file, Mode::from_raw_mode(mode)).map_err(place.at())?;
+    fchmod(&file, Mode::from_raw_mode(mode)).map_err(destination.at())?;
     Ok(copied)
 }
 
-/// Whether a link leads to something inside, whatever other links of the same kind there are: it climbs no further than
-/// to the directory, and before it names anything. A link such as `a/../b` is not one of them: where it leads depends on
-/// what `a` is.
+/// Whether a link leads to something inside, regardless of other such links. All its `..` come first and do not leave
+/// the directory. A link such as `a/../b` is refused: its target depends on what `a` is.
 fn leads_inside(link: &Path, target: &[u8]) -> bool {
     let mut above = link.components().count().saturating_sub(1);
     let mut named = false;
@@ -153,13 +153,13 @@ fn copy(from: &mut impl Read, to: &mut File, path: &Path) -> Result<u64, TreeErr
 }
 
 /// The directory that an entry is made in, and its name there.
-struct Place<'a> {
+struct Destination<'a> {
     parent: OwnedFd,
     name: &'a OsStr,
     path: &'a Path,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Destination<'a> {
     fn find(directory: BorrowedFd<'_>, path: &'a Path) -> Result<Self, TreeError> {
         let name = path.file_name().ok_or_else(|| TreeError::invalid("an entry without a name"))?;
         let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
@@ -181,20 +181,20 @@ fn set_mode(directory: BorrowedFd<'_>, path: &Path, mode: Mode) -> Result<(), Tr
     if path == Path::new("") {
         return fchmod(directory, mode).map_err(at(b"."));
     }
-    let place = Place::find(directory, path)?;
-    // It is one of the directories made above; nobody else knows of them yet.
-    chmodat(&place.parent, place.name, mode, AtFlags::empty()).map_err(place.at())
+    let destination = Destination::find(directory, path)?;
+    // This directory was made above; no other process knows of it yet.
+    chmodat(&destination.parent, destination.name, mode, AtFlags::empty()).map_err(destination.at())
 }
 
-/// What did not fit into the header of the next entry and came before it.
+/// Long names and link targets, which come as entries of their own before the entry that they belong to.
 #[derive(Debug, Default)]
-struct Long {
+struct LongNames {
     name: Option<Vec<u8>>,
     target: Option<Vec<u8>>,
 }
 
-impl Long {
-    /// Keeps an entry that is about the next one; gives any other back, with what was kept for it.
+impl LongNames {
+    /// Keeps an entry with a long name or target. Returns any other entry with the kept values.
     fn take<'a, R: Read>(
         &mut self,
         mut entry: Entry<'a, R>,
@@ -207,7 +207,7 @@ impl Long {
             _ => return Ok(Some((entry, std::mem::take(self)))),
         };
         let mut text = Vec::new();
-        // One byte more than can be, for the zero at its end.
+        // One byte beyond the limit, and one for the zero at its end.
         entry.by_ref().take(MAX_PATH as u64 + 2).read_to_end(&mut text).map_err(TreeError::Archive)?;
         if text.last() == Some(&0) {
             text.pop();

@@ -1,4 +1,4 @@
-//! Directories go through an archive and come out the same; archives of strangers stay inside.
+//! Packing and unpacking of directories, and hostile archives that must not leave the directory.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ fn chmod(path: &Path, mode: u32) {
 }
 
 #[test]
-fn a_directory_comes_out_as_it_went_in() {
+fn directory_survives_packing_and_unpacking() {
     let (from, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let deep = from.path().join("a").join("d".repeat(120)).join("e".repeat(120));
     fs::create_dir_all(&deep).expect("made");
@@ -66,7 +66,7 @@ fn a_directory_comes_out_as_it_went_in() {
     }
 }
 
-/// An archive with one entry after the other, as they are.
+/// An archive with exactly these entries.
 fn archive(entries: &[(EntryType, &[u8], &[u8])]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for (kind, name, data) in entries {
@@ -85,11 +85,11 @@ fn archive(entries: &[(EntryType, &[u8], &[u8])]) -> Vec<u8> {
     builder.into_inner().expect("finished")
 }
 
-/// Kind, name, and content or target.
+/// The kind, the name, and the content or target.
 type Entry<'a> = (EntryType, &'a [u8], &'a [u8]);
 
 #[test]
-fn nothing_is_made_outside_of_the_directory() {
+fn unpacking_never_leaves_the_directory() {
     use EntryType::{Block, Char, Continuous, Fifo, GNULongName, Link, Regular, Symlink, XHeader};
     let long = vec![b'x'; 100_000];
     let deep = [b"a/".repeat(500), b"b\0".to_vec()].concat();
@@ -129,7 +129,7 @@ fn nothing_is_made_outside_of_the_directory() {
 }
 
 #[test]
-fn an_archive_that_is_cut_off_or_no_archive_is_an_error_or_empty() {
+fn truncated_or_invalid_archive_is_an_error() {
     let whole = archive(&[(EntryType::Regular, b"file", &[1; 5000])]);
     for length in [1, 511, 513, 3000] {
         let into = tempfile::tempdir().expect("a directory");
@@ -141,7 +141,7 @@ fn an_archive_that_is_cut_off_or_no_archive_is_an_error_or_empty() {
 }
 
 #[test]
-fn a_writer_that_fails_ends_the_packing() {
+fn failing_writer_ends_packing() {
     struct Full;
     impl std::io::Write for Full {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
@@ -172,7 +172,7 @@ fn links_that_leave_the_directory_are_refused() {
         (b"link", b"./../x"),
         (b"sub/link", b"../.."),
         (b"sub/deep/link", b"../../../x"),
-        // Where these lead depends on what the name is.
+        // The target of these depends on what the first name is.
         (b"link", b"sub/.."),
         (b"link", b"sub/../.."),
         (b"sub/link", b"deep/../../../x"),

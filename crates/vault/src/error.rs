@@ -1,4 +1,4 @@
-//! Why something could not be done to the notes. Every message names the path.
+//! Errors of the vault. Every message names the path.
 
 use std::io;
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ pub enum VaultError {
 }
 
 impl VaultError {
-    /// For `map_err`: what was done to which path when the kernel refused.
+    /// For `map_err`: names the action and the path of a failed system call.
     pub(crate) fn at(action: &'static str, path: impl ToString) -> impl FnOnce(Errno) -> Self {
         let path = path.to_string();
         move |errno| match errno {
@@ -98,7 +98,7 @@ impl VaultError {
         }
     }
 
-    /// What a caller can do about it.
+    /// A hint for the client, if there is one.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Root { .. } => Some("make the directory that vault.path in the configuration names"),
@@ -120,11 +120,11 @@ impl VaultError {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without any change.
     pub fn retryable(&self) -> bool {
         matches!(self, Self::Busy { .. })
     }
 }
 
-/// The action in which the kernel's "invalid argument" means that the file system lacks what is needed.
+/// The action for which the error EINVAL means that the file system lacks a needed feature.
 pub(crate) const REPLACE: &str = "replace";

@@ -1,4 +1,5 @@
-//! A note that is being written: complete and on disk before it gets its name, and gone if it never does.
+//! The new version of a note in a temporary file: it is complete and synced before it gets its name, and removed if it
+//! never does.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,12 +13,12 @@ use crate::error::{REPLACE, VaultError};
 use crate::locked::LockedFolder;
 use crate::root::{MAX_NOTE, identity};
 
-/// How the names of unfinished notes begin; nothing that lists notes shows them.
+/// The prefix of temporary files; lists of notes do not show them.
 pub(crate) const TEMPORARY: &str = ".agentiso-";
 
 const NEW_NOTE: Mode = Mode::from_raw_mode(0o644);
 
-/// Removed when it is dropped. Another file that got its name by an exchange is not.
+/// A temporary file. It is removed on drop, but a file that got its name by an exchange is not.
 #[derive(Debug)]
 pub(crate) struct Fresh<'a> {
     folder: &'a LockedFolder,
@@ -27,7 +28,7 @@ pub(crate) struct Fresh<'a> {
 }
 
 impl<'a> Fresh<'a> {
-    /// Writes a file beside the note `target`, with the permissions and the owner of the one that it will replace.
+    /// Writes a file beside the note `target`, with the permissions and owner of the file that it will replace.
     pub(crate) fn write(
         folder: &'a LockedFolder,
         target: &str,
@@ -61,7 +62,7 @@ impl<'a> Fresh<'a> {
         let Some(note) = note else { return rustix::fs::fchmod(&self.file, NEW_NOTE) };
         let (user, group) = (Uid::from_raw(note.st_uid), Gid::from_raw(note.st_gid));
         match rustix::fs::fchown(&self.file, Some(user), Some(group)) {
-            // Only root may give files away; a note of somebody else whose folder is ours becomes ours.
+            // Only root may change owners; another user's note in our folder becomes ours.
             Ok(()) | Err(Errno::PERM) => {}
             Err(errno) => return Err(errno),
         }
@@ -72,29 +73,29 @@ impl<'a> Fresh<'a> {
         &self.file
     }
 
-    /// Lets the file, which nobody needs any more, read as another text to those who have opened it.
+    /// Replaces the content of this unused file, for processes that have opened it meanwhile.
     pub(crate) fn pretend(&self, content: &[u8]) -> std::io::Result<()> {
         self.file.set_len(0)?;
         self.file.write_all_at(content, 0)
     }
 
-    /// Which file has its name at present.
+    /// The identity of the file that has the temporary name at present.
     pub(crate) fn displaced(&self) -> Option<(u64, u64)> {
         let stat = rustix::fs::statat(self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         stat.map(|stat| identity(&stat)).ok()
     }
 
-    /// Whether it has its own name, or has it again.
+    /// Whether this file has its own temporary name (again).
     pub(crate) fn is_itself(&self) -> bool {
         self.displaced() == Some(self.own)
     }
 
-    /// Gives it its name if nothing has it.
+    /// Renames it to the note, if no such note exists.
     pub(crate) fn publish_new(self, target: &str) -> Result<(), VaultError> {
         self.publish(target, RenameFlags::NOREPLACE)
     }
 
-    /// Gives it its name, whatever had it before.
+    /// Renames it to the note, replacing any existing one.
     pub(crate) fn publish_over(self, target: &str) -> Result<(), VaultError> {
         self.publish(target, RenameFlags::empty())
     }
@@ -105,23 +106,23 @@ impl<'a> Fresh<'a> {
         self.sync()
     }
 
-    /// Makes what happened to the names in the folder durable.
+    /// Syncs the folder, which makes renames durable.
     pub(crate) fn sync(&self) -> Result<(), VaultError> {
         rustix::fs::fsync(self.folder.as_fd())
             .map_err(VaultError::at("sync the folder of", self.folder.note(&self.name)))
     }
 
-    /// Lets this file and the one called `target` change places.
+    /// Exchanges the names of this file and `target`.
     pub(crate) fn exchange(&self, target: &str) -> Result<(), Errno> {
         rustix::fs::renameat_with(self.folder, &self.name, self.folder, target, RenameFlags::EXCHANGE)
     }
 
-    /// Keeps the file that has the name under another one that is free.
+    /// Renames the file with the temporary name to another, free name.
     pub(crate) fn keep_as(&self, name: &str) -> Result<(), Errno> {
         rustix::fs::renameat_with(self.folder, &self.name, self.folder, name, RenameFlags::NOREPLACE)
     }
 
-    /// Removes the file that it changed places with.
+    /// Removes the file that it was exchanged with.
     pub(crate) fn remove_displaced(self) -> Result<(), VaultError> {
         rustix::fs::unlinkat(self.folder, &self.name, AtFlags::empty())
             .map_err(VaultError::at("remove the old version", self.folder.note(&self.name)))
@@ -131,7 +132,7 @@ impl<'a> Fresh<'a> {
 impl Drop for Fresh<'_> {
     fn drop(&mut self) {
         if self.is_itself() {
-            // A hidden file at worst; the failure that brought us here is the one that counts.
+            // At worst a hidden file is left; the earlier error is the one to report.
             let _ = rustix::fs::unlinkat(self.folder, &self.name, AtFlags::empty());
         }
     }

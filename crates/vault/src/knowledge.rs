@@ -1,4 +1,4 @@
-//! What the notes say to several questions, as one text for somebody who cannot ask the vault.
+//! Answers from the notes to several questions, as one text for a worker that cannot access the vault.
 
 use std::fmt::Write as _;
 
@@ -7,23 +7,23 @@ use crate::path::{FolderPath, NotePath};
 use crate::pattern::Pattern;
 use crate::search::Query;
 
-/// Lines that are given for one search, from the tool contract.
+/// The number of lines for one search, from the tool contract.
 const MAX_FOUND: usize = 5;
 
-/// Bytes of the whole text: as much as somebody may be told otherwise.
+/// The largest text in bytes, the same as for other contexts of a worker.
 pub const MAX_KNOWLEDGE: usize = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Lines with this text.
+    /// Find lines with this text.
     Search(String),
-    /// The whole note at this path.
+    /// Read the whole note at this path.
     Read(String),
 }
 
 impl Vault {
-    /// Markdown with an answer to each question. One that has no answer is left out, whatever the reason, for the others
-    /// are worth having without it; `None` if there is nothing to tell.
+    /// Markdown with an answer to each question. Questions without an answer are left out for any reason, because the
+    /// others are still useful. `None` if there are no answers.
     pub fn knowledge(&self, questions: &[Question]) -> Option<String> {
         let mut text = "# Project Knowledge Base\n".to_owned();
         let empty = text.len();

@@ -1,37 +1,37 @@
-//! Leases: the kernel's word that nobody else has a file open for writing, or open at all.
+//! File leases: the kernel's guarantee that no other process has a file open for writing, or open at all.
 //!
-//! While a lease is held, whoever opens the file in a way that the lease rules out waits in `open`, and the holder can see
-//! that somebody does. So a file can be read and replaced with the certainty that no writer got hold of the old one
-//! unseen, and a new one can stand in its place for a moment without being seen.
+//! While a lease is held, a conflicting `open` by another process blocks, and the holder can see that it waits. So a
+//! file can be read and replaced with the certainty that no writer has opened the old one unnoticed, and a new file can
+//! be in its place for a moment without being read.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libc::c_int;
 
-/// The kernel tells the holder by a signal that somebody waits. Ours is looked up instead, so it gets one that every
-/// process ignores by default; the usual one would end the process.
+/// The kernel signals the holder when another process waits. This code polls instead, so it selects a signal that is
+/// ignored by default; the usual one would end the process.
 const UNHEARD: c_int = libc::SIGURG;
 
-/// `F_SETSIG`, which the C library has under a feature only.
+/// `F_SETSIG`, which the libc crate exports under a feature only.
 const F_SETSIG: c_int = 10;
 
 #[derive(Debug)]
 pub(crate) enum Leased<'a> {
     Held(Lease<'a>),
-    /// Somebody has the file open already.
+    /// Another process has the file open already.
     Taken,
-    /// Not on this file system, or not of a file that belongs to somebody else.
+    /// Leases do not work on this file system, or on a file of another user.
     Unavailable,
 }
 
-/// Given back when it is dropped.
+/// A held lease. It is released on drop.
 #[derive(Debug)]
 pub(crate) struct Lease<'a> {
     file: BorrowedFd<'a>,
     kind: c_int,
 }
 
-/// Who waits for a lease to be given back.
+/// The kind of process that waits for the release of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
     Nobody,
@@ -39,12 +39,12 @@ pub(crate) enum Waiting {
     Writer,
 }
 
-/// While it is held nobody writes. The file is open for reading only.
+/// Takes a lease against writers. The file must be open for reading only.
 pub(crate) fn no_writers(file: &impl AsFd) -> Leased<'_> {
     take(file.as_fd(), libc::F_RDLCK)
 }
 
-/// While it is held nobody else has the file open.
+/// Takes a lease against any other opener.
 pub(crate) fn nobody_else(file: &impl AsFd) -> Leased<'_> {
     take(file.as_fd(), libc::F_WRLCK)
 }
@@ -60,7 +60,7 @@ fn take(file: BorrowedFd<'_>, kind: c_int) -> Leased<'_> {
 
 impl Lease<'_> {
     pub(crate) fn waiting(&self) -> Waiting {
-        // The kernel says what the lease must become to let in who waits.
+        // The kernel returns the lease type that would let the waiting process in.
         match control(self.file, libc::F_GETLEASE, 0) {
             Ok(kind) if kind == self.kind => Waiting::Nobody,
             Ok(libc::F_RDLCK) => Waiting::Reader,
@@ -71,7 +71,7 @@ impl Lease<'_> {
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        // It can only fail if the kernel has taken the lease back already.
+        // This only fails if the kernel has already revoked the lease.
         let _ = control(self.file, libc::F_SETLEASE, libc::F_UNLCK);
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_refused_while_somebody_has_the_file_open() {
+    fn lease_is_refused_for_an_open_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("note");
         let writer = File::create(&path).unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_is_seen_and_waits_until_the_lease_is_given_back() {
+    fn waiting_openers_are_seen_until_lease_ends() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("note");
         std::fs::write(&path, "x").unwrap();

@@ -1,4 +1,4 @@
-//! Notes of agents on the host: files below one directory, which people and other programs edit too.
+//! The vault: notes of clients on the host, as files below one directory that people and other programs edit too.
 //!
 //! ```text
 //!  Vault ─┬─ notes (read, write, rename, frontmatter, tags, replace) ── replace (no edit is lost) ── locked, lease, fresh
@@ -7,7 +7,7 @@
 //!                                                                        root (nothing outside the vault) ┘
 //! ```
 //!
-//! All functions block and none waits without a bound. Nothing here knows of machines, sessions or protocols.
+//! All functions block, and every wait has a limit. This crate knows nothing of VMs, sessions or protocols.
 
 pub mod board;
 mod error;

@@ -1,4 +1,4 @@
-//! The lines of a text that match, and the lines around them.
+//! Finds the matching lines of a text and their context.
 
 use std::ops::Range;
 
@@ -6,14 +6,14 @@ use memchr::{memchr, memchr_iter, memrchr};
 
 use crate::pattern::Pattern;
 
-/// A line that matches.
+/// A matching line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     /// Counted from 0.
     pub(crate) number: usize,
-    /// Without its end.
+    /// The bytes of the line without its line ending.
     pub(crate) range: Range<usize>,
-    /// Where in the line the match begins.
+    /// The offset of the match in the line.
     pub(crate) at: usize,
 }
 
@@ -21,7 +21,7 @@ pub(crate) fn matching(pattern: &Pattern, text: &[u8]) -> Vec<Line> {
     let mut found = Vec::new();
     let (mut from, mut number) = (0, 0);
     while from < text.len() {
-        // The next line that can match; those before it are only counted.
+        // The next line that can match. Lines before it are only counted.
         let Some(candidate) = pattern.candidate(&text[from..]) else { break };
         let start = memrchr(b'\n', &text[..from + candidate]).map_or(0, |at| at + 1).max(from);
         number += memchr_iter(b'\n', &text[from..start]).count();
@@ -36,7 +36,7 @@ pub(crate) fn matching(pattern: &Pattern, text: &[u8]) -> Vec<Line> {
     found
 }
 
-/// A line with so many before and after it, as far as there are.
+/// A line with up to `count` lines before and after it.
 pub(crate) fn around<'a>(text: &'a [u8], line: &Line, count: usize) -> Vec<&'a [u8]> {
     let (mut begin, mut end) = (line.range.start, line.range.end);
     for _ in 0..count.min(line.number) {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The same the slow way.
+    /// The same by a simple scan.
     fn plainly(pattern: &Pattern, text: &[u8]) -> Vec<(usize, Vec<u8>)> {
         let lines = text.strip_suffix(b"\n").unwrap_or(text).split(|byte| *byte == b'\n');
         let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line)).enumerate();
@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_found_as_if_each_was_looked_at(text in "[ab\r\n]{0,40}", query in "[ab\r\n]{1,3}") {
+        fn matching_lines_equal_a_linear_scan(text in "[ab\r\n]{0,40}", query in "[ab\r\n]{1,3}") {
             let text = text.as_bytes();
             for pattern in [Pattern::plain(&query), Pattern::expression("a+b|^$|b$").unwrap()] {
                 let found: Vec<(usize, Vec<u8>)> = matching(&pattern, text)
@@ -80,7 +80,7 @@ mod tests {
         }
 
         #[test]
-        fn the_lines_around_one_are_those_of_the_text(text in "[a\r\n]{1,30}", count in 0usize..4) {
+        fn context_lines_come_from_the_text(text in "[a\r\n]{1,30}", count in 0usize..4) {
             let text = text.as_bytes();
             let all: Vec<&[u8]> = text.strip_suffix(b"\n").unwrap_or(text).split(|byte| *byte == b'\n')
                 .map(|line| line.strip_suffix(b"\r").unwrap_or(line)).collect();

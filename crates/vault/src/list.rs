@@ -1,4 +1,4 @@
-//! What there is: lists of notes and folders, and figures about all of them.
+//! Lists of notes and folders, and statistics of the vault.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -16,7 +16,7 @@ use crate::walk::{Found, walk};
 pub struct Entry {
     pub path: String,
     pub is_dir: bool,
-    /// Of notes, in bytes.
+    /// The size of a note in bytes; absent for folders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
 }
@@ -25,7 +25,7 @@ pub struct Entry {
 pub struct Listing {
     /// Sorted by path.
     pub entries: Vec<Entry>,
-    /// Whether everything was looked at before time ran out.
+    /// Whether the listing finished before its time ran out.
     pub complete: bool,
 }
 
@@ -84,7 +84,7 @@ impl Vault {
                         size_bytes: size_of(&stat),
                         modified: modified(&stat),
                     }),
-                    // Gone since its name was read.
+                    // The file was removed since its name was read.
                     None => return,
                 },
             };
@@ -103,7 +103,8 @@ impl Vault {
     }
 }
 
-/// Keeps the list sorted, the newest first, and short. Ties go by path, so that the answer is the same every time.
+/// Inserts a file into the sorted list of the newest files, and limits its length. Ties are ordered by path, so that
+/// the result is deterministic.
 fn keep_recent(recent: &mut Vec<RecentFile>, file: RecentFile, count: usize) {
     let at = recent.partition_point(|other| {
         (other.modified, std::cmp::Reverse(&other.path)) > (file.modified, std::cmp::Reverse(&file.path))
@@ -115,7 +116,7 @@ fn keep_recent(recent: &mut Vec<RecentFile>, file: RecentFile, count: usize) {
 }
 
 fn modified(stat: &rustix::fs::Stat) -> Timestamp {
-    // A time outside the range of years that can be written counts as the epoch.
+    // A time outside the representable range counts as the epoch.
     let nanoseconds = i32::try_from(stat.st_mtime_nsec).unwrap_or(0);
     Timestamp::new(stat.st_mtime, nanoseconds).unwrap_or(Timestamp::UNIX_EPOCH)
 }

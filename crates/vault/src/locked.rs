@@ -1,7 +1,7 @@
-//! A folder that this program alone changes for a while.
+//! A folder that is locked against other agentiso processes and threads.
 //!
-//! The lock is the kernel's advisory one on the directory itself: it serialises threads and processes alike and leaves
-//! no file behind. Programs that know nothing of it are what [`crate::replace`] is for.
+//! The lock is the kernel's advisory lock on the directory itself: it serialises threads and processes and leaves no
+//! file behind. [`crate::replace`] handles programs that ignore it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use crate::error::VaultError;
 use crate::path::{FolderPath, NotePath};
 use crate::root::Root;
 
-/// How long a call waits for others that write in the same folder. Clients give most calls 30 seconds.
+/// The longest wait for other writers of the same folder. Clients give most calls 30 seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Between two attempts. The holder of a lock has nothing to tell us with, and is done in about this time.
+/// The pause between two attempts. The holder of a lock cannot notify us, and takes about this long.
 pub(crate) const PAUSE: Duration = Duration::from_millis(2);
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl LockedFolder {
         }
     }
 
-    /// Locks a folder that is made if it does not exist, and removed again if `work` fails and left it empty.
+    /// Locks a folder for `work`. A missing folder is made, and removed again if `work` fails and leaves it empty.
     pub(crate) fn made<T, E: From<VaultError>>(
         root: &Root,
         path: &FolderPath,

@@ -1,4 +1,4 @@
-//! Reading and changing single notes.
+//! Reads and changes single notes.
 
 use rustix::fs::{AtFlags, FileType, RenameFlags};
 use serde_json::{Map, Value};
@@ -13,19 +13,19 @@ use crate::root::{Root, read_whole};
 use crate::settings::Settings;
 use crate::tags::{self, Tag};
 
-/// The notes below one directory of the host. Nothing is kept in memory: files are the truth, and other programs may
-/// change them at any time.
+/// The notes below one directory of the host. Nothing is cached in memory, because other programs may change the files
+/// at any time.
 #[derive(Clone, Debug)]
 pub struct Vault {
     pub(crate) settings: Settings,
 }
 
-/// Where new text goes in a note that exists.
+/// The position of new text in an existing note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     Overwrite,
     Append,
-    /// Before the text, after the frontmatter if there is any.
+    /// Before the text, but after any frontmatter.
     Prepend,
 }
 
@@ -47,7 +47,7 @@ impl Vault {
         text_of(read_whole(&file, path)?, path)
     }
 
-    /// Writes a note and the folders it is in. Says whether it is a new one.
+    /// Writes a note and makes its folders. Returns whether the note is new.
     pub fn write(&self, path: &NotePath, content: &str, mode: WriteMode) -> Result<bool, VaultError> {
         self.settings.check_change(path)?;
         LockedFolder::made(&self.root()?, path.folder(), |folder| match mode {
@@ -65,7 +65,7 @@ impl Vault {
         })
     }
 
-    /// Makes a folder and those it is in. One that is there stays as it is.
+    /// Makes a folder and its parents. An existing folder is kept.
     pub fn make_folder(&self, path: &FolderPath) -> Result<(), VaultError> {
         self.settings.check_folder(path)?;
         self.root()?.make_folder(path).map(drop)
@@ -78,7 +78,7 @@ impl Vault {
         folder.remove(path.name())
     }
 
-    /// Gives a note another path.
+    /// Renames or moves a note.
     pub fn rename(&self, from: &NotePath, to: &NotePath, overwrite: bool) -> Result<(), VaultError> {
         self.settings.check_change(from)?;
         self.settings.check_change(to)?;
@@ -91,9 +91,9 @@ impl Vault {
                 .and_then(|()| rustix::fs::fsync(source))
                 .map_err(VaultError::at(REPLACE, to))
         };
-        // A note that is not there makes no folders.
+        // Checked first, so that a missing note makes no folders.
         root.note(from)?;
-        // Locks are taken in one order, so that two renames never wait for each other.
+        // Locks are always taken in the same order, so that two renames cannot deadlock.
         match from.folder().cmp(to.folder()) {
             std::cmp::Ordering::Equal => {
                 let folder = LockedFolder::existing(&root, from.folder())?;
@@ -114,7 +114,7 @@ impl Vault {
         read_frontmatter(&self.read(path)?, path)
     }
 
-    /// Changes keys of the frontmatter. Says whether anything changed.
+    /// Changes keys of the frontmatter. Returns whether anything changed.
     pub fn change_frontmatter(&self, path: &NotePath, changes: &[Change<'_>]) -> Result<bool, VaultError> {
         self.edit(path, |text| {
             let changed =
@@ -128,7 +128,7 @@ impl Vault {
         Ok(tags::all(&self.read(path)?))
     }
 
-    /// Adds a tag to the frontmatter. Says whether it was not there before.
+    /// Adds a tag to the frontmatter. Returns whether it was new.
     pub fn add_tag(&self, path: &NotePath, tag: &Tag) -> Result<bool, VaultError> {
         self.edit_tags(path, |tags| {
             if !tags.iter().any(|known| known == tag.as_str()) {
@@ -137,7 +137,7 @@ impl Vault {
         })
     }
 
-    /// Takes a tag out of the frontmatter. Says whether it was there.
+    /// Removes a tag from the frontmatter. Returns whether it was there.
     pub fn remove_tag(&self, path: &NotePath, tag: &Tag) -> Result<bool, VaultError> {
         self.edit_tags(path, |tags| tags.retain(|known| known != tag.as_str()))
     }
@@ -157,12 +157,12 @@ impl Vault {
         })
     }
 
-    /// Replaces all that matches. Says how often.
+    /// Replaces all matches and returns their number.
     pub fn replace(&self, path: &NotePath, replacement: &Replacement) -> Result<usize, VaultError> {
         self.edit(path, |text| replacement.apply(text, path))
     }
 
-    /// Applies a function to a note's text until nobody else changed the note meanwhile.
+    /// Applies a function to a note's text, and repeats it if another program changed the note meanwhile.
     fn edit<T>(
         &self,
         path: &NotePath,
@@ -177,7 +177,7 @@ impl Vault {
         })
     }
 
-    /// Whether there is such a folder.
+    /// Whether the folder exists.
     pub(crate) fn has_folder(&self, path: &FolderPath) -> Result<bool, VaultError> {
         match self.root()?.folder(path) {
             Ok(_) => Ok(true),

@@ -1,5 +1,5 @@
-//! Paths inside the vault, parsed once. What holds one of these types names something below the vault's root by its
-//! spelling; that it is not somewhere else through a link is the kernel's part, see [`crate::root`].
+//! Validated paths inside the vault. The spelling of these types always names something below the vault's root; the
+//! kernel makes sure that no link leads elsewhere, see [`crate::root`].
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 /// The kernel takes paths of less than 4096 bytes.
 pub const MAX_PATH_LEN: usize = 4000;
 
-/// What file systems take as one name.
+/// The longest file name of common file systems.
 const MAX_COMPONENT_LEN: usize = 255;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -28,12 +28,12 @@ pub enum PathError {
     LongName { len: usize },
 }
 
-/// The names of a path, without empty ones and `.`.
+/// The components of a path, without empty ones and `.`.
 fn names(text: &str) -> Result<Vec<&str>, PathError> {
     if text.len() > MAX_PATH_LEN {
         return Err(PathError::TooLong { len: text.len() });
     }
-    // A line break in a name would make two lines of one in every list.
+    // A line break in a name would break every list.
     if text.chars().any(char::is_control) {
         return Err(PathError::Control);
     }
@@ -53,7 +53,7 @@ fn names(text: &str) -> Result<Vec<&str>, PathError> {
 pub struct FolderPath(String);
 
 impl FolderPath {
-    /// `""`, `"."` and `"/"` are all the root: callers mean the same by them.
+    /// `""`, `"."` and `"/"` all mean the root.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         if text.starts_with('/') && !text.trim_start_matches('/').is_empty() {
             return Err(PathError::Absolute);
@@ -73,12 +73,12 @@ impl FolderPath {
         self.0.is_empty()
     }
 
-    /// Its names, the outermost first.
+    /// Its components, the outermost first.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.split('/').filter(|name| !name.is_empty())
     }
 
-    /// The path of something in this folder. The name comes from the file system or is a literal.
+    /// The path of an entry of this folder. The name comes from the file system or is a literal.
     pub(crate) fn child(&self, name: &str) -> String {
         if self.is_root() { name.to_owned() } else { format!("{}/{name}", self.0) }
     }
@@ -167,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_accepted_stays_below_the_root(path in "[a./\\\\ ä-]{0,20}") {
+        fn accepted_path_stays_below_the_root(path in "[a./\\\\ ä-]{0,20}") {
             if let Ok(note) = NotePath::parse(&path) {
                 let text = note.to_string();
                 prop_assert!(!text.starts_with('/') && text.split('/').all(|name| name != ".." && !name.is_empty()));

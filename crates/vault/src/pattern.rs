@@ -1,4 +1,4 @@
-//! What is looked for: plain text, or a regular expression of an engine whose time is linear in the text.
+//! Search patterns: plain text, or a regular expression with linear running time.
 
 use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexBuilder};
@@ -8,7 +8,7 @@ use crate::error::VaultError;
 /// The most characters of a query or an expression.
 pub const MAX_QUERY: usize = 1024;
 
-/// What a compiled expression may take. A counted repetition of a counted repetition takes more than anybody has.
+/// The size limit of a compiled expression. Nested counted repetitions could take any amount of memory.
 pub(crate) const MAX_COMPILED: usize = 2 * 1024 * 1024;
 
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Pattern {
         built.map(Self::Expression).map_err(|error| bad_pattern(&error))
     }
 
-    /// Where the first match in a line begins.
+    /// The offset of the first match in a line.
     pub(crate) fn find(&self, line: &[u8]) -> Option<usize> {
         match self {
             Self::Plain(finder) => finder.find(line),
@@ -35,11 +35,11 @@ impl Pattern {
         }
     }
 
-    /// A place in the first line of a text that can match, if any can. The lines before it do not.
+    /// An offset in the first line of a text that can match, if any. No line before it matches.
     pub(crate) fn candidate(&self, text: &[u8]) -> Option<usize> {
         match self {
             Self::Plain(finder) => finder.find(text),
-            // An expression is about one line; on a whole text it could match something else.
+            // An expression applies to single lines; on a whole text it could match something else.
             Self::Expression(_) => Some(0),
         }
     }
@@ -49,7 +49,7 @@ pub(crate) fn bad_pattern(error: &regex::Error) -> VaultError {
     let problem = if let regex::Error::CompiledTooBig(_) = error {
         "it would take too much memory".to_owned()
     } else {
-        // The message draws the expression over several lines; the last one says what is wrong.
+        // The message shows the expression on several lines; the last line has the reason.
         error.to_string().lines().last().unwrap_or_default().trim().chars().take(300).collect()
     };
     VaultError::Pattern { problem }

@@ -7,10 +7,10 @@
 //!    └─────────────────── wait ◀──────────────┴─────────────────┴──────── exchange back ◀───┘    sync, remove the old
 //! ```
 //!
-//! A program that replaces the note by a rename is seen because the file that was displaced is not the one that was
-//! read. A program that writes into it is kept out, or seen, by a lease on it. A program that opens the note just while
-//! ours is in its place and may still be taken back waits for the decision, because of a lease on ours. All this takes
-//! microseconds. Where there are no leases the displaced file is compared once more instead.
+//! A program that replaces the note by a rename is detected because the displaced file is not the one that was read. A
+//! program that writes into the note is blocked or detected by a lease on it. A program that opens the note while our
+//! version is in its place and may still be taken back is blocked by a lease on our version. All this takes
+//! microseconds. Without leases, the displaced file is compared once more instead.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -24,24 +24,25 @@ use crate::lease::{self, Lease, Leased, Waiting};
 use crate::locked::{LockedFolder, PAUSE};
 use crate::root::{identity, open_beneath, read_whole, regular};
 
-/// How long somebody else may be in the way.
+/// The longest wait for other programs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What an edit makes of a note.
+/// The result of an edit.
 #[derive(Debug)]
 pub(crate) struct Edit<T> {
-    /// `None`: it stays as it is.
+    /// The new content. `None`: the note is unchanged.
     pub(crate) content: Option<Vec<u8>>,
     pub(crate) answer: T,
 }
 
 enum Attempt<T> {
     Done(T),
-    /// Somebody else changed the note meanwhile; nothing was done.
+    /// Another program changed the note meanwhile; nothing was done.
     Disturbed,
 }
 
-/// Applies an edit to a note; it sees `None` if there is no such note, and is asked again if the note changed under it.
+/// Applies an edit to a note. The edit gets `None` if there is no such note, and is called again if the note changed
+/// meanwhile.
 pub(crate) fn edit<T, E: From<VaultError>>(
     folder: &LockedFolder,
     name: &str,
@@ -59,7 +60,7 @@ pub(crate) fn edit<T, E: From<VaultError>>(
     }
 }
 
-/// Replaces a note, or makes it, without looking at what was there.
+/// Writes a note regardless of its old content.
 pub(crate) fn overwrite(folder: &LockedFolder, name: &str, content: &[u8]) -> Result<bool, VaultError> {
     let before = open(folder, name)?.map(|file| stat(&file, folder, name)).transpose()?;
     Fresh::write(folder, name, content, before.as_ref())?.publish_over(name)?;
@@ -86,7 +87,7 @@ fn attempt<T, E: From<VaultError>>(
     let changed = |edited: &Edit<T>| edited.content.as_ref().is_some_and(|content| *content != bytes);
     let (content, answer) = match edited {
         Ok(edited) if changed(&edited) => (edited.content.unwrap_or_default(), edited.answer),
-        // What was said of a note in the middle of being written is not said to anybody.
+        // An answer about a note that another program is writing is discarded.
         done => {
             let old = Old { file, stat: before, bytes };
             return if old.is_settled(folder, name) {
@@ -101,7 +102,7 @@ fn attempt<T, E: From<VaultError>>(
     Ok(if swap(folder, name, fresh, &old)? { Attempt::Done(answer) } else { Attempt::Disturbed })
 }
 
-/// The note as it was read.
+/// The note as it was when it was read.
 struct Old {
     file: File,
     stat: Stat,
@@ -109,7 +110,7 @@ struct Old {
 }
 
 impl Old {
-    /// Whether it still is what was read. In doubt, it is not.
+    /// Whether the note is unchanged since it was read. False in case of doubt.
     fn is_unchanged(&self, folder: &LockedFolder, name: &str) -> bool {
         let times = |stat: &Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
         rustix::fs::fstat(&self.file).is_ok_and(|now| times(&now) == times(&self.stat))
@@ -117,7 +118,7 @@ impl Old {
             && read_whole(&self.file, folder.note(name)).is_ok_and(|bytes| bytes == self.bytes)
     }
 
-    /// The same, and nobody is about to change it.
+    /// Like [`Self::is_unchanged`], and no writer has it open.
     fn is_settled(&self, folder: &LockedFolder, name: &str) -> bool {
         match lease::no_writers(&self.file) {
             Leased::Held(_) | Leased::Unavailable => self.is_unchanged(folder, name),
@@ -131,7 +132,7 @@ impl Old {
     }
 }
 
-/// Puts the new file in the old one's place; `false` if the old one was not what was read, and is back in its place.
+/// Exchanges the new file with the old one. `false` if the old file was not the one that was read; it is put back then.
 fn swap(folder: &LockedFolder, name: &str, fresh: Fresh<'_>, old: &Old) -> Result<bool, VaultError> {
     let ours = match lease::nobody_else(fresh.file()) {
         Leased::Held(lease) => Some(lease),
@@ -142,7 +143,7 @@ fn swap(folder: &LockedFolder, name: &str, fresh: Fresh<'_>, old: &Old) -> Resul
         Leased::Taken => return Ok(false),
         Leased::Unavailable => None,
     };
-    // With a lease nobody can have written since, unless somebody waits to; without one, only a look tells.
+    // With a lease, the file is unchanged unless a process waits to open it; without one, it has to be compared.
     let is_untouched = || match &theirs {
         Some(lease) => lease.waiting() == Waiting::Nobody,
         None => old.is_unchanged(folder, name),
@@ -159,10 +160,10 @@ fn swap(folder: &LockedFolder, name: &str, fresh: Fresh<'_>, old: &Old) -> Resul
         put_back(folder, name, &fresh, ours)?;
         return Ok(false);
     }
-    // From here on ours is the note.
+    // From here on our version is the note.
     drop(ours);
     let synced = fresh.sync();
-    // Who looked the old file up before the exchange has opened it by now.
+    // A process that looked up the old file before the exchange has opened it by this time.
     if synced.is_ok() && is_untouched() {
         return fresh.remove_displaced().map(|()| true);
     }
@@ -170,7 +171,7 @@ fn swap(folder: &LockedFolder, name: &str, fresh: Fresh<'_>, old: &Old) -> Resul
     synced.map(|()| true)
 }
 
-/// Undoes an exchange that nobody has seen: who opened ours is still waiting.
+/// Undoes an exchange that no other process has seen: openers of our version are still blocked.
 fn put_back(
     folder: &LockedFolder,
     name: &str,
@@ -181,15 +182,16 @@ fn put_back(
         Ok(()) if fresh.is_itself() => match ours.as_ref().map_or(Waiting::Nobody, Lease::waiting) {
             Waiting::Nobody => Ok(()),
             Waiting::Reader => pretend(folder, name, fresh),
-            // What it will write goes into a file that has no name but this one.
+            // The blocked process will write into this file, so it is kept under another name.
             Waiting::Writer => pretend(folder, name, fresh).and_then(|()| keep_both(folder, name, fresh)),
         },
-        // Somebody replaced ours meanwhile: that is the newest version, and it may not know of the one we displaced.
+        // Another program replaced our version meanwhile: its version is the newest, and may lack the changes of the
+        // one we displaced.
         Ok(()) => match fresh.exchange(name) {
             Ok(()) | Err(Errno::NOENT) => keep_both(folder, name, fresh),
             Err(errno) => Err(VaultError::at(REPLACE, folder.note(name))(errno)),
         },
-        // Ours was deleted or moved away; what it displaced was not.
+        // Our version was deleted or moved away; the displaced one is put back.
         Err(Errno::NOENT) => match fresh.keep_as(name) {
             Ok(()) => Ok(()),
             Err(_) => keep_both(folder, name, fresh),
@@ -198,7 +200,7 @@ fn put_back(
     }
 }
 
-/// Who opened ours and waits shall read what the note is, not what it never became.
+/// A process that opened our version and is blocked must read the actual note, not the version that was taken back.
 fn pretend(folder: &LockedFolder, name: &str, fresh: &Fresh<'_>) -> Result<(), VaultError> {
     let Some(note) = open(folder, name)? else { return Ok(()) };
     let content = read_whole(&note, folder.note(name))?;
@@ -206,7 +208,7 @@ fn pretend(folder: &LockedFolder, name: &str, fresh: &Fresh<'_>) -> Result<(), V
     fresh.pretend(&content).map_err(failed)
 }
 
-/// Gives the displaced file a name beside the note's: when nothing else is sure, nothing is removed.
+/// Keeps the displaced file under a name beside the note: in case of doubt, nothing is removed.
 fn keep_both(folder: &LockedFolder, name: &str, fresh: &Fresh<'_>) -> Result<(), VaultError> {
     let kept = conflict_name(name);
     fresh.keep_as(&kept).map_err(VaultError::at("keep", folder.note(&kept)))?;

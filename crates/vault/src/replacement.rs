@@ -1,4 +1,4 @@
-//! Replacing text in a note, without ever making one that is too large.
+//! Text replacement in a note, with a limit on the result.
 
 use regex::{Regex, RegexBuilder};
 
@@ -23,12 +23,12 @@ enum Old {
 }
 
 impl Replacement {
-    /// `old` is not empty.
+    /// Replaces plain text. `old` must not be empty.
     pub fn plain(old: &str, new: &str) -> Self {
         Self { old: Old::Plain(old.to_owned()), new: new.to_owned() }
     }
 
-    /// `$1` and `${name}` in `new` stand for groups of the expression.
+    /// Replaces a regular expression. `$1` and `${name}` in `new` stand for its groups.
     pub fn expression(old: &str, new: &str) -> Result<Self, VaultError> {
         let built = RegexBuilder::new(old)
             .size_limit(MAX_COMPILED)
@@ -38,7 +38,7 @@ impl Replacement {
         Ok(Self { old: Old::Expression(built), new: new.to_owned() })
     }
 
-    /// The text with all matches replaced, and how many there were.
+    /// The text with all matches replaced, and their number.
     pub(crate) fn apply(&self, text: &str, path: &NotePath) -> Result<(String, usize), VaultError> {
         let check = |size: usize| match size as u64 > MAX_NOTE {
             true => Err(VaultError::TooLarge { path: path.to_string(), size: size as u64, max: MAX_NOTE }),
@@ -57,7 +57,7 @@ impl Replacement {
                     let longest = found.iter().flatten().map(|group| group.len()).max().unwrap_or(0);
                     let Some(whole) = found.get(0) else { continue };
                     out.push_str(&text[from..whole.start()]);
-                    // Every reference may stand for the longest group; more than that it cannot become.
+                    // An upper bound: every reference may stand for the longest group.
                     let most = self.new.len().saturating_add(groups.saturating_mul(longest));
                     check(out.len().saturating_add(most))?;
                     found.expand(&self.new, &mut out);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn all_occurrences_are_replaced_and_groups_are_filled_in() {
+    fn all_occurrences_and_groups_are_replaced() {
         assert_eq!(apply(&Replacement::plain("a", "bb"), "xaya").unwrap(), ("xbbybb".to_owned(), 2));
         assert_eq!(apply(&Replacement::plain("$1", ""), "a$1b").unwrap(), ("ab".to_owned(), 1));
         assert_eq!(apply(&Replacement::plain("q", "r"), "abc").unwrap(), ("abc".to_owned(), 0));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_that_grows_without_bound_is_refused_before_it_has_grown() {
+    fn oversized_replacement_is_refused_early() {
         let text = "a".repeat(1 << 20);
         for replacement in [
             Replacement::plain("a", &"b".repeat(1 << 20)),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_that_takes_too_much_is_refused() {
+    fn invalid_or_huge_expression_is_refused() {
         for bad in ["(a", "[", "(?<x>a)(?<x>b)", "((a{1000}){1000}){1000}", r"\w{5000}"] {
             assert_eq!(Replacement::expression(bad, "").unwrap_err().code(), "bad_pattern", "{bad}");
         }

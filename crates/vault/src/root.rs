@@ -1,5 +1,5 @@
-//! The vault's directory as a descriptor. Everything is opened beneath it by the kernel's own rules, so a path cannot
-//! lead out of it: not by `..`, not by a symbolic link, not by one that is put in place while the path is walked.
+//! The vault's directory as a descriptor. Everything is opened beneath it with `openat2` and RESOLVE_BENEATH, so a path
+//! cannot lead out of it: not by `..`, not by a symbolic link, and not by one that appears while the path is resolved.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,14 +13,14 @@ use rustix::io::Errno;
 use crate::error::VaultError;
 use crate::path::{FolderPath, NotePath};
 
-/// The most bytes of one note: more than a person writes, little enough to be held in memory.
+/// The largest note in bytes: more than a person writes, and small enough for memory.
 pub const MAX_NOTE: u64 = 10 * 1024 * 1024;
 
 const BENEATH: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// What the kernel calls a race while it resolves a path is tried again this often, at first without a pause. The same
-/// goes for a note that is being exchanged at this moment.
+/// The number of retries when the kernel reports a race while it resolves a path, at first without a pause. The same
+/// applies to a note that is just being exchanged.
 const MAX_RACES: usize = 1000;
 const RACES_WITHOUT_PAUSE: usize = 20;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -40,7 +40,7 @@ impl Root {
         open_beneath(&self.0, name, OFlags::DIRECTORY).map_err(VaultError::at("open", path))
     }
 
-    /// Opens a folder and makes those on the way to it that do not exist. Gives the ones it made, the outermost first.
+    /// Opens a folder and makes missing parents. Returns the folders that it made, the outermost first.
     pub(crate) fn make_folder(&self, path: &FolderPath) -> Result<(OwnedFd, Vec<FolderPath>), VaultError> {
         let mut at = FolderPath::root();
         let mut folder = self.folder(&at)?;
@@ -67,7 +67,7 @@ impl Root {
         Ok((folder, made))
     }
 
-    /// Removes folders that were made for nothing. One that somebody uses meanwhile is not empty and stays.
+    /// Removes folders that were made in vain. A folder that is used meanwhile is not empty and stays.
     pub(crate) fn unmake(&self, made: &[FolderPath]) {
         for path in made.iter().rev() {
             let removed = open_parent(self, path)
@@ -89,7 +89,7 @@ fn open_parent<'a>(root: &Root, path: &'a FolderPath) -> Result<(OwnedFd, &'a st
     Ok((open_beneath(&root.0, parent, OFlags::DIRECTORY)?, name))
 }
 
-/// Opens for reading, without waiting for whoever is at the other end of a pipe.
+/// Opens a path for reading. It never blocks, even if the path is a pipe.
 pub(crate) fn open_beneath(folder: impl AsFd, path: &str, extra: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | extra;
     let mut races = 0;
@@ -121,7 +121,7 @@ pub(crate) fn regular(file: OwnedFd, path: impl ToString) -> Result<File, VaultE
     }
 }
 
-/// A whole file, unless it is larger than a note may be.
+/// Reads a whole file, unless it is larger than a note may be.
 pub(crate) fn read_whole(mut file: &File, path: impl ToString) -> Result<Vec<u8>, VaultError> {
     let size = rustix::fs::fstat(file).map(|stat| size_of(&stat)).unwrap_or(0);
     let mut bytes = Vec::with_capacity(usize::try_from(size.min(MAX_NOTE)).unwrap_or(0) + 1);
@@ -138,7 +138,7 @@ pub(crate) fn size_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Which file it is, whatever its name.
+/// The identity of a file: device and inode.
 pub(crate) fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }

@@ -1,4 +1,4 @@
-//! Search: every line that matches, with the lines around it.
+//! Search for matching lines with their context.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -16,25 +16,25 @@ use crate::root::read_whole;
 use crate::tags::{self, Tag};
 use crate::walk::{Found, Note, walk};
 
-/// More hits than any answer has room for.
+/// The most hits of a search.
 pub const MAX_HITS: usize = 1000;
 
 /// Lines of context before and after a hit.
 const AROUND: usize = 2;
 
-/// How much of a long line is shown, and how much of that before the match.
+/// The bytes of a long line that are shown, and those of them before the match.
 const MAX_LINE: usize = 400;
 const BEFORE_MATCH: usize = 100;
 
-/// What is looked at to tell whether a file is text.
+/// The number of bytes that decide whether a file is binary.
 const BINARY_PROBE: usize = 8 * 1024;
 
 #[derive(Clone, Debug)]
 pub struct Query {
     pub pattern: Pattern,
-    /// A folder, or what paths begin with.
+    /// A folder, or a prefix of paths.
     pub prefix: FolderPath,
-    /// Only notes that have it.
+    /// Only notes with this tag.
     pub tag: Option<Tag>,
     /// At most [`MAX_HITS`].
     pub max_hits: usize,
@@ -46,19 +46,19 @@ pub struct Hit {
     /// Counted from 1.
     pub line_number: usize,
     pub line: String,
-    /// The line between those around it.
+    /// The line with its context lines.
     pub context: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
-    /// In the order of paths and lines.
+    /// Sorted by path and line.
     pub hits: Vec<Hit>,
-    /// How many lines match, shown or not.
+    /// The number of matching lines, shown or not.
     pub total: u64,
     /// Files that were left out because they are larger than a note or cannot be read.
     pub skipped: u64,
-    /// Whether all notes were looked at before time ran out.
+    /// Whether all notes were searched before the time ran out.
     pub complete: bool,
 }
 
@@ -86,7 +86,7 @@ impl Vault {
             }
         };
         let complete = match walk(&self.root()?, &self.settings, &start, true, visit) {
-            // Nothing begins with such a prefix.
+            // No path has this prefix.
             Err(VaultError::NotFound { .. } | VaultError::NotFolder { .. }) if !start.is_root() => true,
             walked => walked?,
         };
@@ -98,8 +98,8 @@ impl Vault {
         })
     }
 
-    /// Where a search begins, and what paths must begin with: a folder that exists is meant as such, anything else as
-    /// the beginning of a path.
+    /// The folder in which a search starts, and the required prefix of paths. An existing folder is taken as a folder,
+    /// anything else as a prefix.
     fn scope(&self, prefix: &FolderPath) -> Result<(FolderPath, String), VaultError> {
         if self.has_folder(prefix)? {
             return Ok((prefix.clone(), String::new()));
@@ -116,7 +116,7 @@ struct InNote {
     count: u64,
 }
 
-/// `None` if the note cannot be searched. Hits are made only if anybody wants them.
+/// Searches one note. `None` if it cannot be read. Hits are built only if `wanted` returns true.
 fn matches(note: &Note<'_>, query: &Query, wanted: impl FnOnce() -> bool) -> Option<InNote> {
     let none = InNote { shown: Vec::new(), count: 0 };
     let bytes = read_whole(&note.open()?, note.path()).ok()?;
@@ -148,7 +148,7 @@ fn matches(note: &Note<'_>, query: &Query, wanted: impl FnOnce() -> bool) -> Opt
     Some(InNote { shown: matching[..shown].iter().map(hit).collect(), count: matching.len() as u64 })
 }
 
-/// The part of a line around a match, as text.
+/// The part of a long line around a match, as text.
 fn cut(line: &[u8], at: usize) -> String {
     let text = String::from_utf8_lossy(line);
     if text.len() <= MAX_LINE {
@@ -160,7 +160,7 @@ fn cut(line: &[u8], at: usize) -> String {
     format!("{before}{}{after}", &text[begin..end])
 }
 
-/// The first hits in the order of paths, whatever the order in which they are found.
+/// Collects the first hits by path, in whatever order they are found.
 struct First {
     limit: usize,
     kept: Mutex<BTreeMap<String, Vec<Hit>>>,
@@ -189,7 +189,7 @@ impl First {
         let mut kept = self.kept();
         kept.insert(path, hits);
         let mut count: usize = kept.values().map(Vec::len).sum();
-        // The last note goes when those before it are enough.
+        // The last note is dropped when those before it have enough hits.
         while let Some(last) = kept.last_entry()
             && count - last.get().len() >= self.limit
         {
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_line_is_cut_around_the_match_and_between_characters() {
+    fn long_line_is_cut_around_the_match() {
         let line = format!("{}match{}", "ä".repeat(500), "€".repeat(500));
         let shown = cut(line.as_bytes(), line.find("match").unwrap());
         assert!(shown.starts_with('…') && shown.ends_with('…') && shown.contains("match"), "{shown}");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_hits_are_kept_in_order_whatever_comes_first() {
+    fn first_hits_are_kept_in_path_order() {
         let hit = |path: &str| Hit {
             path: path.to_owned(),
             line_number: 1,

@@ -1,4 +1,4 @@
-//! Which directory is the vault and what in it are notes.
+//! Settings of the vault: its directory, the extensions of notes, and excluded folders.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use crate::path::{FolderPath, NotePath};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub path: PathBuf,
-    /// Without the dot.
+    /// File extensions of notes, without the dot.
     pub extensions: Vec<String>,
-    /// Names of folders that are neither looked into nor written to, wherever they are.
+    /// Names of folders that are neither read nor written, at any depth.
     pub exclude_dirs: Vec<String>,
 }
 
 impl Settings {
-    /// Whether lists and searches show a file of this name.
+    /// Whether a file of this name is a note.
     pub(crate) fn is_note(&self, name: &str) -> bool {
         let extension = name.rsplit_once('.').map(|(_, extension)| extension);
         !name.starts_with(TEMPORARY)
@@ -29,7 +29,7 @@ impl Settings {
         self.exclude_dirs.iter().any(|excluded| excluded == folder)
     }
 
-    /// Refuses a folder that is excluded, or in one that is.
+    /// Refuses a folder that is excluded or inside an excluded one.
     pub(crate) fn check_folder(&self, path: &FolderPath) -> Result<(), VaultError> {
         match path.names().find(|name| self.is_excluded(name)) {
             Some(folder) => Err(VaultError::Excluded { path: path.to_string(), folder: folder.to_owned() }),
@@ -37,7 +37,7 @@ impl Settings {
         }
     }
 
-    /// Refuses to change what is in an excluded folder, or would take the place of one.
+    /// Refuses a change inside an excluded folder, or of a file with the name of one.
     pub(crate) fn check_change(&self, path: &NotePath) -> Result<(), VaultError> {
         let excluded = path.folder().names().chain([path.name()]).find(|name| self.is_excluded(name));
         match excluded {

@@ -29,10 +29,10 @@ impl Tag {
     }
 }
 
-/// Longer words are no tags but accidents.
+/// The longest tag. Longer words are not meant as tags.
 const MAX_TAG_LEN: usize = 200;
 
-/// How many bytes at the beginning of the text are a tag.
+/// The length in bytes of the tag at the beginning of a text; 0 if there is none.
 fn length(text: &str) -> usize {
     let mut chars = text.char_indices();
     if !chars.next().is_some_and(|(_, c)| c.is_alphabetic()) {
@@ -42,7 +42,7 @@ fn length(text: &str) -> usize {
     chars.find(|(_, c)| !more(*c)).map_or(text.len(), |(at, _)| at)
 }
 
-/// All tags of a note, each once, those of its frontmatter first. Frontmatter that cannot be read has none.
+/// All tags of a note without duplicates, those of its frontmatter first. Unreadable frontmatter has no tags.
 pub(crate) fn all(text: &str) -> Vec<String> {
     let mut tags = match frontmatter::read(text) {
         Ok(Some(map)) => of_map(&map),
@@ -57,7 +57,7 @@ pub(crate) fn all(text: &str) -> Vec<String> {
     tags
 }
 
-/// The tags of frontmatter: a list, or one text with commas or blanks between them.
+/// The tags of frontmatter: a list, or one text separated by commas or blanks.
 pub(crate) fn of_map(map: &Map<String, Value>) -> Vec<String> {
     let words: Vec<String> = match map.get("tags") {
         Some(Value::Array(items)) => items
@@ -106,7 +106,7 @@ fn in_line(line: &str, found: &mut impl FnMut(&str)) {
     }
 }
 
-/// A line that begins or ends code: three or more of one mark.
+/// A code fence: three or more of one mark.
 #[derive(Clone, Copy)]
 struct Fence {
     mark: char,
@@ -132,7 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn tags_are_in_the_frontmatter_and_in_the_text_but_not_in_code() {
+    fn tags_come_from_frontmatter_and_text_not_code() {
         let text = "---\ntags: [a, '#b', 7, a]\n---\n# Title #c\n#d/e-f_1, (#no) x#no ##no #1no #ä\n```sh\n#no\n~~~\n```\n#g #a\n~~~~\n#no\n~~~\n#no\n~~~~\n#h";
         assert_eq!(all(text), ["a", "b", "7", "c", "d/e-f_1", "ä", "g", "h"]);
         assert_eq!(all("---\ntags: 'x, #y z'\n---\n"), ["x", "y", "z"]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_a_letter_and_then_a_word() {
+    fn tag_must_begin_with_a_letter() {
         assert_eq!(Tag::parse("#a/b").unwrap().as_str(), "a/b");
         for bad in ["", "#", "1a", "a b", "a\n", "-a", "a#", &"x".repeat(201)] {
             assert!(Tag::parse(bad).is_err(), "{bad:?}");
@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_can_be_asked_for(text in "(#|a|1|_|/|-| |\n|ä|`|~|:){0,40}") {
+        fn every_found_tag_can_be_parsed(text in "(#|a|1|_|/|-| |\n|ä|`|~|:){0,40}") {
             for tag in all(&text) {
                 prop_assert!(Tag::parse(&tag).is_ok(), "{}", tag);
             }

@@ -1,7 +1,7 @@
-//! Goes through the folders of the vault with several threads.
+//! Walks the folders of the vault with several threads.
 //!
-//! Every folder and file is opened beneath the one above it and never through a link, so a tree that is rearranged
-//! meanwhile cannot lead the walk out of the vault. What vanishes on the way is left out.
+//! Every folder and file is opened beneath its parent and never through a link, so a tree that is rearranged meanwhile
+//! cannot lead the walk out of the vault. Entries that disappear during the walk are left out.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,13 +18,13 @@ use crate::settings::Settings;
 /// Files are handed out in portions, so that one large folder keeps all threads busy.
 const PORTION: usize = 128;
 
-/// More threads wait for each other, not for the disk.
+/// The most threads. More would only wait for each other.
 const MAX_THREADS: usize = 8;
 
-/// A vault of a million notes is not searched to its end while somebody waits. Clients give most calls 30 seconds.
+/// The time limit of a walk, since a vault of a million notes takes too long. Clients give most calls 30 seconds.
 const TIME: Duration = Duration::from_secs(20);
 
-/// What the walk comes by.
+/// An entry that the walk finds.
 pub(crate) enum Found<'a> {
     Folder(String),
     Note(Note<'a>),
@@ -59,7 +59,7 @@ enum Work {
     Notes(Arc<Folder>, Vec<String>),
 }
 
-/// Work to be done, and how many threads may still add to it.
+/// The queue of work, shared by the threads.
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
@@ -72,7 +72,7 @@ struct State {
     complete: bool,
 }
 
-/// Visits everything below a folder, or only what is directly in it. `false` if time ran out before the end.
+/// Visits everything below a folder, or only its direct entries. `false` if the time ran out before the end.
 pub(crate) fn walk(
     root: &Root,
     settings: &Settings,
@@ -80,7 +80,7 @@ pub(crate) fn walk(
     recursive: bool,
     visit: impl Fn(Found<'_>) + Sync,
 ) -> Result<bool, VaultError> {
-    // The first one must be there; what is below it may come and go.
+    // The start folder must exist; folders below it may disappear.
     drop(root.folder(start)?);
     let state = State { work: vec![Work::Folder(start.clone())], busy: 0, complete: true };
     let queue = Queue { state: Mutex::new(state), changed: Condvar::new(), deadline: Instant::now() + TIME };
@@ -106,8 +106,8 @@ struct Walker<'a, V> {
 impl<V: Fn(Found<'_>) + Sync> Walker<'_, V> {
     fn run(&self) {
         while let Some(work) = self.queue.take() {
-            // Also if the visitor panics: the others must not wait for us.
-            let _turn = Turn(self.queue);
+            // Counted down also if the visitor panics: other threads must not wait for this one.
+            let _busy = BusyGuard(self.queue);
             match work {
                 Work::Folder(path) => self.list(path),
                 Work::Notes(folder, names) => {
@@ -125,7 +125,7 @@ impl<V: Fn(Found<'_>) + Sync> Walker<'_, V> {
         let folder = Arc::new(Folder { path, directory });
         let mut notes = Vec::new();
         for entry in entries.flatten() {
-            // What is not UTF-8 cannot be named in an answer.
+            // Names that are not UTF-8 are skipped, because an answer cannot contain them.
             let Ok(name) = entry.file_name().to_str() else { continue };
             match self.kind(&folder, name, entry.file_type()) {
                 FileType::Directory if name != "." && name != ".." && !self.settings.is_excluded(name) => {
@@ -154,7 +154,7 @@ impl<V: Fn(Found<'_>) + Sync> Walker<'_, V> {
         }
     }
 
-    /// Some file systems do not say with the name what it is.
+    /// The type of an entry. Some file systems do not report it with the name.
     fn kind(&self, folder: &Folder, name: &str, told: FileType) -> FileType {
         if told != FileType::Unknown {
             return told;
@@ -174,7 +174,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The next piece of work; `None` when there is none and nobody is left who could add some.
+    /// The next piece of work; `None` when the queue is empty and no thread can add more.
     fn take(&self) -> Option<Work> {
         let mut state = self.lock();
         loop {
@@ -195,10 +195,10 @@ impl Queue {
     }
 }
 
-/// A thread that has work, until it is dropped.
-struct Turn<'a>(&'a Queue);
+/// Marks a thread as busy until it is dropped.
+struct BusyGuard<'a>(&'a Queue);
 
-impl Drop for Turn<'_> {
+impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         self.0.lock().busy -= 1;
         self.0.changed.notify_all();

@@ -21,7 +21,7 @@ fn status(board: &Board, of: &str) -> (Status, Option<String>) {
 }
 
 #[test]
-fn a_task_goes_its_way_and_the_index_tells() {
+fn index_follows_the_life_of_a_task() {
     let t = TestVault::new();
     let board = Board::of_team(&t.vault, "web").unwrap();
     assert!(board.list().unwrap().tasks.is_empty());
@@ -75,7 +75,7 @@ fn a_task_goes_its_way_and_the_index_tells() {
 }
 
 #[test]
-fn a_note_says_when_it_was_made_and_changed_and_the_index_when_it_was_written() {
+fn task_and_index_record_their_times() {
     let t = TestVault::new();
     let board = Board::of_team(&t.vault, "web").unwrap();
     board.create(&new("T", &[])).unwrap();
@@ -98,7 +98,7 @@ fn a_note_says_when_it_was_made_and_changed_and_the_index_when_it_was_written() 
 }
 
 #[test]
-fn only_the_owner_goes_on_and_only_from_the_right_status() {
+fn only_the_owner_can_advance_a_task() {
     let t = TestVault::new();
     let board = Board::of_team(&t.vault, "web").unwrap();
     board.create(&new("T", &[])).unwrap();
@@ -126,7 +126,7 @@ fn only_the_owner_goes_on_and_only_from_the_right_status() {
 }
 
 #[test]
-fn of_many_that_claim_exactly_one_gets_it() {
+fn exactly_one_concurrent_claim_succeeds() {
     let t = TestVault::new();
     let board = Board::of_team(&t.vault, "web").unwrap();
     for number in 0..4 {
@@ -137,7 +137,7 @@ fn of_many_that_claim_exactly_one_gets_it() {
         for member in 0..8 {
             let (t, winners) = (&t, &winners);
             scope.spawn(move || {
-                // Half of them belong to another daemon.
+                // Half of the members use another daemon's vault.
                 let vault = if member % 2 == 0 { t.vault.clone() } else { t.another() };
                 let board = Board::of_team(&vault, "web").unwrap();
                 for task in ["task-001", "task-002", "task-003", "task-004"] {
@@ -161,7 +161,7 @@ fn of_many_that_claim_exactly_one_gets_it() {
 }
 
 #[test]
-fn many_create_at_once_and_every_task_has_its_own_number() {
+fn concurrent_tasks_get_unique_numbers() {
     let t = TestVault::new();
     std::thread::scope(|scope| {
         for thread in 0..6 {
@@ -181,7 +181,7 @@ fn many_create_at_once_and_every_task_has_its_own_number() {
 }
 
 #[test]
-fn what_people_write_into_a_task_stays_and_what_is_broken_is_named() {
+fn manual_edits_stay_and_broken_tasks_are_named() {
     let t = TestVault::new();
     let board = Board::of_team(&t.vault, "web").unwrap();
     t.put(

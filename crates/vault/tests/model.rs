@@ -33,7 +33,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 type Model = BTreeMap<&'static str, String>;
 
-/// What the operation should do, and its answer: a number, or the code of its refusal.
+/// Applies the operation to the model and returns the expected answer: a number, or an error code.
 fn expect(model: &mut Model, op: &Op) -> Result<usize, &'static str> {
     let missing =
         |model: &Model, path: &str| if model.contains_key(path) { Ok(()) } else { Err("not_found") };
@@ -95,7 +95,7 @@ fn perform(t: &TestVault, op: &Op) -> Result<usize, VaultError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn the_vault_does_what_a_map_of_texts_does(ops in prop::collection::vec(op(), 1..25)) {
+    fn vault_operations_match_the_model(ops in prop::collection::vec(op(), 1..25)) {
         let t = TestVault::new();
         let mut model = Model::new();
         for op in &ops {
@@ -103,7 +103,7 @@ proptest! {
             let done = perform(&t, op);
             prop_assert_eq!(done.as_ref().map(|n| *n).map_err(VaultError::code), expected, "{:?}", op);
             if let (Op::AddTag(at, tag), Ok(_)) = (op, &done) {
-                // How YAML is laid out is not the model's business; that nothing but the tag changed is.
+                // The model ignores the layout of YAML, but nothing except the tag may change.
                 let after = t.get(PATHS[*at]);
                 let body = |text: &str| agentiso_vault::frontmatter::split(text).map_or(text.to_owned(), |p| p.body.to_owned());
                 prop_assert_eq!(body(&after), body(&model[PATHS[*at]]));

@@ -1,4 +1,4 @@
-//! Single notes: what is written is read, what is hostile is refused, and nothing is left behind.
+//! Reading and writing single notes, hostile paths and files, and cleanup after errors.
 
 mod support;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use support::{TestVault, folder, note};
 
 #[test]
-fn a_note_is_written_with_its_folders_and_read_back() {
+fn note_is_written_with_its_folders() {
     let t = TestVault::new();
     assert!(t.vault.write(&note("a/b/c.md"), "one\n", WriteMode::Overwrite).unwrap());
     assert!(!t.vault.write(&note("a/b/c.md"), "two\n", WriteMode::Overwrite).unwrap());
@@ -66,7 +66,7 @@ fn no_symbolic_link_leads_out_of_the_vault() {
 }
 
 #[test]
-fn a_folder_that_becomes_a_link_while_notes_are_written_leads_nowhere() {
+fn folder_swapped_for_a_link_leads_nowhere() {
     let t = TestVault::new();
     let outside = t.outside();
     let (folder, aside) = (t.root().join("d"), t.root().join("aside"));
@@ -90,7 +90,7 @@ fn a_folder_that_becomes_a_link_while_notes_are_written_leads_nowhere() {
 }
 
 #[test]
-fn what_is_no_ordinary_file_is_refused_without_waiting_for_it() {
+fn special_files_are_refused_without_waiting() {
     let t = TestVault::new();
     let pipe = t.root().join("pipe.md");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
@@ -112,7 +112,7 @@ fn what_is_no_ordinary_file_is_refused_without_waiting_for_it() {
 }
 
 #[test]
-fn excluded_folders_are_not_written_to_at_any_depth() {
+fn excluded_folders_are_never_written() {
     let t = TestVault::new();
     t.put(".git/config", "x");
     t.put("n.md", "x");
@@ -127,7 +127,7 @@ fn excluded_folders_are_not_written_to_at_any_depth() {
 }
 
 #[test]
-fn files_that_are_not_utf_8_are_neither_read_as_text_nor_damaged() {
+fn non_utf8_files_are_not_damaged() {
     let t = TestVault::new();
     t.put("latin.md", b"caf\xe9\n");
     let path = note("latin.md");
@@ -145,7 +145,7 @@ fn files_that_are_not_utf_8_are_neither_read_as_text_nor_damaged() {
 }
 
 #[test]
-fn a_note_never_grows_beyond_its_limit_and_a_refused_write_leaves_no_folders() {
+fn oversized_write_is_refused_without_leftovers() {
     let t = TestVault::new();
     let most = "x".repeat(MAX_NOTE as usize);
     let error = t.vault.write(&note("a/b/n.md"), &format!("{most}x"), WriteMode::Overwrite).unwrap_err();
@@ -158,7 +158,7 @@ fn a_note_never_grows_beyond_its_limit_and_a_refused_write_leaves_no_folders() {
 }
 
 #[test]
-fn a_note_keeps_its_permissions_and_a_new_one_has_the_usual() {
+fn note_keeps_its_permissions() {
     let t = TestVault::new();
     t.put("n.md", "a");
     let mode = |name: &str| std::fs::metadata(t.root().join(name)).unwrap().permissions().mode() & 0o777;
@@ -170,7 +170,7 @@ fn a_note_keeps_its_permissions_and_a_new_one_has_the_usual() {
 }
 
 #[test]
-fn frontmatter_and_tags_change_only_what_they_are_about() {
+fn frontmatter_change_keeps_other_lines() {
     let t = TestVault::new();
     t.put("n.md", "---\r\n# mine\r\ntitle:  'x'\r\ntags: [a]\r\n---\r\nText #inline\r\n");
     let (path, tag) = (note("n.md"), Tag::parse("#b").unwrap());
@@ -194,7 +194,7 @@ fn frontmatter_and_tags_change_only_what_they_are_about() {
 }
 
 #[test]
-fn nothing_matches_nothing_changes() {
+fn replace_without_matches_changes_nothing() {
     let t = TestVault::new();
     t.put("n.md", "abc");
     let before = std::fs::metadata(t.root().join("n.md")).unwrap().modified().unwrap();
@@ -209,7 +209,7 @@ fn nothing_matches_nothing_changes() {
 }
 
 #[test]
-fn a_note_is_moved_but_not_over_another_unless_that_is_wanted() {
+fn rename_overwrites_only_on_request() {
     let t = TestVault::new();
     t.put("a.md", "a");
     t.put("b.md", "b");
@@ -224,7 +224,7 @@ fn a_note_is_moved_but_not_over_another_unless_that_is_wanted() {
 }
 
 #[test]
-fn a_vault_that_is_not_there_says_so_and_comes_back() {
+fn missing_vault_is_reported_and_recovers() {
     let t = TestVault::new();
     let aside = t.root().with_file_name("aside");
     std::fs::rename(t.root(), &aside).unwrap();

@@ -1,4 +1,4 @@
-//! Looking for notes: lines, tags, prefixes, lists, figures, and how long it takes among twenty thousand.
+//! Search, lists and statistics of notes, and the time of a search in twenty thousand notes.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn paths(hits: &Hits) -> Vec<&str> {
 }
 
 #[test]
-fn every_matching_line_is_a_hit_with_the_lines_around_it() {
+fn matching_lines_are_hits_with_context() {
     let t = TestVault::new();
     t.put("b.md", "1\n2\nneedle three\r\n4\n5\n6 needle\n7");
     t.put("a/x.md", "needle");
@@ -43,7 +43,7 @@ fn every_matching_line_is_a_hit_with_the_lines_around_it() {
 }
 
 #[test]
-fn questions_are_answered_in_one_text_and_those_without_an_answer_are_left_out() {
+fn knowledge_skips_questions_without_answers() {
     let t = TestVault::new();
     t.put("plan.md", "# Plan\nbuild it\n");
     t.put("many.md", "before\nneedle\nafter\n".repeat(7));
@@ -72,7 +72,7 @@ fn questions_are_answered_in_one_text_and_those_without_an_answer_are_left_out()
 }
 
 #[test]
-fn an_expression_is_about_one_line() {
+fn expression_matches_within_one_line() {
     let t = TestVault::new();
     t.put("n.md", "v1.20 ä\r\nv2\nend v3.1\n");
     let expression = |text: &str| Query { pattern: Pattern::expression(text).unwrap(), ..plain("") };
@@ -85,7 +85,7 @@ fn an_expression_is_about_one_line() {
 }
 
 #[test]
-fn a_search_is_narrowed_by_folder_prefix_and_tag() {
+fn search_is_narrowed_by_folder_and_tag() {
     let t = TestVault::new();
     for path in ["teams/al/n.md", "teams/alpha/n.md", "teams/beta/n.md", "team.md"] {
         t.put(path, "needle\n");
@@ -132,7 +132,7 @@ fn lists_and_figures_show_notes_and_folders_only() {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "the figures are what the test is read for")]
+#[expect(clippy::print_stderr, reason = "the printed times are the purpose of the test")]
 fn twenty_thousand_notes_are_searched_in_a_moment() {
     let t = TestVault::new();
     let body = "A line of an ordinary note, as people write them.\n".repeat(40);

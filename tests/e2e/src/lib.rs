@@ -1,5 +1,5 @@
-//! End-to-end tests live in `tests/`. What several of them share is here: the internet that they reach, and the
-//! programs that they run in a guest to try it.
+//! Helpers that several end-to-end tests of `tests/` share: a simulated internet, and the programs that tests run in a
+//! guest to reach it.
 
 pub mod guest;
 pub mod internet;

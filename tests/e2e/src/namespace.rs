@@ -1,9 +1,9 @@
-//! Network namespaces of a test's own, gone when they are dropped.
+//! Network namespaces for one test. They are deleted on drop.
 
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What all of them are called, before the number of the process that made them.
+/// The prefix of all names. The number of the process that made the namespace follows.
 const PREFIX: &str = "aiso";
 
 static MADE: AtomicU32 = AtomicU32::new(0);
@@ -14,7 +14,7 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// The reason if this machine does not let us.
+    /// Fails with the reason if the host does not permit namespaces.
     pub(crate) fn make() -> Result<Self, String> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
@@ -35,7 +35,7 @@ impl Namespace {
         run(&["ip", "netns", "exec", &self.name, "sh", "-c", &write])
     }
 
-    /// A program in the namespace.
+    /// A command that runs a program in the namespace.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name, program]);
@@ -45,12 +45,12 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // With it go its ends of all cables. What is still running in it keeps it until it ends.
+        // Its virtual interfaces are deleted with it. Processes that still run in it keep it until they end.
         let _ = run(&["ip", "netns", "delete", &self.name]);
     }
 }
 
-/// Removes what tests left that were killed before they could do it themselves.
+/// Removes namespaces of tests that were killed before they could clean up.
 pub(crate) fn sweep() {
     let Ok(Output { stdout, .. }) = Command::new("ip").args(["netns", "list"]).output() else { return };
     for line in String::from_utf8_lossy(&stdout).lines() {

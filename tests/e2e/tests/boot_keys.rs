@@ -1,4 +1,5 @@
-//! What the keys about booting do: `vm.kernel_append` and `vm.boot_timeout_secs`, and where others put a machine.
+//! Configuration keys about booting: `vm.kernel_append`, `vm.boot_timeout_secs`, and those that set a VM's subnet,
+//! directories and QEMU binary.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -6,20 +7,20 @@ use std::time::{Duration, Instant};
 use agentiso_testkit::{HostOptions, host_or_skip};
 use serde_json::json;
 
-/// What the predecessor's example configuration has there.
+/// The value of `kernel_append` in the predecessor's example configuration.
 const PREDECESSORS: &str = "console=ttyS0 root=/dev/vda rw quiet";
 
-/// A kernel that finds no init, and stands still instead of ending the machine: never up, with or without KVM.
+/// The kernel finds no init and hangs instead of ending the VM, so the guest never comes up, with or without KVM.
 const NEVER_UP: &str = "rdinit=/none panic=0";
 
 fn options(append: &str, more: &str) -> HostOptions {
-    // What is remembered in a template was booted by somebody else.
+    // No templates: a VM restored from one was booted with other arguments.
     let config = format!("[vm]\ntemplates = false\nkernel_append = \"{append}\"\n{more}");
     HostOptions { config, ..HostOptions::default() }
 }
 
 #[test]
-fn what_is_appended_comes_after_our_own_words_and_a_file_of_the_predecessors_boots() {
+fn kernel_append_follows_the_built_in_arguments() {
     let host = host_or_skip!(options(&format!("{PREDECESSORS} mark=7"), ""));
     let client = host.client();
     let ws = client.workspace();
@@ -31,7 +32,7 @@ fn what_is_appended_comes_after_our_own_words_and_a_file_of_the_predecessors_boo
 }
 
 #[test]
-fn a_boot_that_takes_longer_than_it_may_fails_with_the_key_and_leaves_nothing() {
+fn slow_boot_fails_and_names_boot_timeout_secs() {
     let host = host_or_skip!(options(NEVER_UP, "boot_timeout_secs = 3\n"));
     let client = host.client();
     let began = Instant::now();
@@ -40,7 +41,7 @@ fn a_boot_that_takes_longer_than_it_may_fails_with_the_key_and_leaves_nothing() 
     assert!(took >= Duration::from_secs(3), "{took:?}");
     assert!(took < Duration::from_secs(60), "the default was waited for instead: {took:?}");
     assert_eq!(refused.structured["code"], "boot_failed", "{}", refused.structured);
-    for part in ["slow", "not up after 3 s", "vm.boot_timeout_secs"] {
+    for part in ["slow", "did not start within 3 s", "vm.boot_timeout_secs"] {
         assert!(refused.text.contains(part), "{part:?} is not in {}", refused.text);
     }
     host.assert_no_workspaces_left();
@@ -54,7 +55,7 @@ fn qemu() -> PathBuf {
 }
 
 #[test]
-fn machines_have_the_subnet_the_directories_and_the_qemu_of_the_configuration() {
+fn vms_use_configured_subnet_directories_and_qemu() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let more = format!(
@@ -70,7 +71,7 @@ fn machines_have_the_subnet_the_directories_and_the_qemu_of_the_configuration() 
     let client = host.client();
     let ws = client.workspace();
     assert_eq!(ws.created["ip"], "10.77.3.2");
-    // Little-endian, as the kernel shows them.
+    // Addresses are little-endian, as the kernel prints them.
     assert_eq!(ws.sh("awk '$2 == \"00000000\" {print $3}' /proc/net/route"), "01034D0A", "its gateway");
     assert_eq!(
         ws.sh("awk '$3 == \"00000000\" {print $2, $8}' /proc/net/route"),

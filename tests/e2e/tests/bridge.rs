@@ -1,5 +1,5 @@
-//! Workspaces at a bridge of the host's kernel. The host is a network namespace of the test's own, and so is "the
-//! internet".
+//! The bridge backend: workspaces at a bridge of the host's kernel. The host and "the internet" are network namespaces
+//! of the test.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use agentiso_e2e::internet_or_skip;
 use agentiso_testkit::{Process, TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
 
-/// Links of the host that agentiso made.
+/// The network links of the host that agentiso made.
 fn links(internet: &Internet) -> String {
     internet.sh_at_host("ip -o link show | cut -d: -f2 | cut -d@ -f1 | grep -E 'aiso|br-' || true")
 }
@@ -33,7 +33,7 @@ fn policy(ws: &TestWorkspace<'_>, change: Value) {
 }
 
 #[test]
-fn a_workspace_at_the_bridge_reaches_what_it_was_allowed_to_through_a_killed_daemon() {
+fn bridge_workspace_keeps_its_policy_after_daemon_kill() {
     let internet = internet_or_skip!();
     let links = || links(&internet);
     let test = host_or_skip!(internet.host_options(BRIDGE));
@@ -56,7 +56,7 @@ fn a_workspace_at_the_bridge_reaches_what_it_was_allowed_to_through_a_killed_dae
     let log = log["network"].as_str().unwrap();
     assert!(log.contains("an address of the host itself"), "{log}");
 
-    // Its card stays connected, its rules hold, and the next daemon takes both up.
+    // Its network card stays connected, its rules hold, and the next daemon takes both over.
     let before = links();
     test.kill_daemon();
     assert_eq!(links(), before);
@@ -73,7 +73,7 @@ fn a_workspace_at_the_bridge_reaches_what_it_was_allowed_to_through_a_killed_dae
 }
 
 #[test]
-fn quarantined_machine_leaves_no_device_when_it_ends() {
+fn quarantined_vm_leaves_no_device_when_it_ends() {
     let internet = internet_or_skip!();
     let links = || links(&internet);
     let test = host_or_skip!(internet.host_options(BRIDGE));
@@ -103,7 +103,7 @@ fn quarantined_machine_leaves_no_device_when_it_ends() {
 }
 
 #[test]
-fn workspaces_at_the_bridge_meet_if_both_want_to_and_ports_of_the_host_lead_into_them() {
+fn bridge_workspaces_connect_and_forwards_reach_them() {
     let internet = internet_or_skip!();
     let links = || links(&internet);
     let test = host_or_skip!(internet.host_options(BRIDGE));
@@ -132,7 +132,7 @@ fn workspaces_at_the_bridge_meet_if_both_want_to_and_ports_of_the_host_lead_into
     let port = added["host_port"].as_u64().unwrap();
     assert_eq!(internet.greeting_at_host("127.0.0.1", port), "hello\n");
 
-    // A fork is a machine of its own, and so is its port.
+    // A fork is a separate VM with its own address.
     two.snapshot_with_memory("served");
     let three = two.fork_with("served", json!({"new_name": "three"}));
     assert_ne!(three.created["ip"], json!(ip));

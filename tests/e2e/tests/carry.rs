@@ -1,11 +1,11 @@
-//! Machines in files: exported here, imported as if elsewhere.
+//! Export of a snapshot to a file, and import of the file on another host.
 
 use std::time::Duration;
 
 use agentiso_testkit::{TestHost, eventually, host_or_skip};
 use serde_json::Value;
 
-/// A process that counts, and only in memory knows how far it is.
+/// A process that counts and keeps its count only in memory.
 const COUNT: &str = "nohup sh -c 'n=0; while :; do n=$((n+1)); echo $n > /tmp/n; mv /tmp/n /tmp/count; sleep 0.05; done' \
                      >/dev/null 2>&1 &";
 
@@ -18,7 +18,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn a_prepared_machine_is_carried_to_another_host_and_goes_on_there() {
+fn exported_vm_continues_on_another_host() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -46,7 +46,7 @@ fn a_prepared_machine_is_carried_to_another_host_and_goes_on_there() {
     ws.destroy();
     client.hang_up();
 
-    // Another data directory is another host, as far as agentiso can tell.
+    // To agentiso, another data directory is another host.
     let other = host_or_skip!();
     let imported = json(&other.cli_ok(&["snapshot", "import", path, "--json"]));
     assert_eq!((&imported["name"], &imported["state"]), (&name.as_str().into(), &"running".into()));
@@ -65,7 +65,7 @@ fn a_prepared_machine_is_carried_to_another_host_and_goes_on_there() {
     other.cli_ok(&["restore", &name, "ready"]);
     other.cli_ok(&["rm", "fork"]);
     other.cli_ok(&["snapshot", "rm", &name, "ready"]);
-    // Nothing of the file is needed any more, nor of the snapshot.
+    // Neither the file nor the snapshot is needed any more.
     std::fs::remove_file(&file).unwrap();
     other.cli_ok(&["stop", &name]);
     other.cli_ok(&["start", &name]);
@@ -75,7 +75,7 @@ fn a_prepared_machine_is_carried_to_another_host_and_goes_on_there() {
 }
 
 #[test]
-fn files_that_are_not_whole_are_refused_and_leave_nothing() {
+fn damaged_export_is_refused_and_leaves_nothing() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -88,11 +88,11 @@ fn files_that_are_not_whole_are_refused_and_leave_nothing() {
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 1;
     for (content, words) in [
-        (&whole[..whole.len() - 1], "damaged or cut off"),
-        (&whole[..whole.len() / 2], "damaged or cut off"),
+        (&whole[..whole.len() - 1], "damaged or truncated"),
+        (&whole[..whole.len() / 2], "damaged or truncated"),
         (&flipped[..], "cannot be imported"),
-        (b"#!/bin/sh\n", "not a file that agentiso exported"),
-        (b"", "not a file that agentiso exported"),
+        (b"#!/bin/sh\n", "not an agentiso export"),
+        (b"", "not an agentiso export"),
     ] {
         std::fs::write(&file, content).unwrap();
         let refused = host.cli(&["snapshot", "import", path, "other"]);

@@ -1,5 +1,5 @@
-//! The daemon dies while a machine is written into a file, or comes out of one. Afterwards nothing of it is left that
-//! nobody knows of, a file that has its name is whole, and both can be done again.
+//! Daemon crashes during an export or import. Afterwards nothing unknown is left, a file with its final name is
+//! complete, and both operations can be repeated.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use agentiso_testkit::{TestHost, eventually, host_or_skip};
 use serde_json::Value;
 
-/// The daemon ends itself at the step that this variable names.
+/// The daemon kills itself at the step that this variable names.
 const FAULT: &str = "AGENTISO_FAULT";
 
-/// How often the daemon is killed in the middle of each, besides at the named steps.
+/// How often the daemon is killed at a random moment of each operation.
 const MOMENTS: u32 = 6;
 
 /// The workspace that is exported, and the one that is imported.
@@ -19,33 +19,33 @@ const WEB: &str = "web";
 const COPY: &str = "copy";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+enum Operation {
     Export,
     Import,
 }
 
-/// Every named step of the two.
-const STEPS: [(&str, Deed); 10] = [
-    ("export.branched", Deed::Export),
-    ("export.written", Deed::Export),
-    ("export.erased", Deed::Export),
-    ("import.reserved", Deed::Import),
-    ("import.ledgered", Deed::Import),
-    ("import.unpacked", Deed::Import),
-    ("import.spawned", Deed::Import),
-    ("import.recorded", Deed::Import),
-    ("import.booted", Deed::Import),
-    ("import.saved", Deed::Import),
+/// Every named step of both operations.
+const STEPS: [(&str, Operation); 10] = [
+    ("export.branched", Operation::Export),
+    ("export.written", Operation::Export),
+    ("export.erased", Operation::Export),
+    ("import.reserved", Operation::Import),
+    ("import.ledgered", Operation::Import),
+    ("import.unpacked", Operation::Import),
+    ("import.spawned", Operation::Import),
+    ("import.recorded", Operation::Import),
+    ("import.booted", Operation::Import),
+    ("import.saved", Operation::Import),
 ];
 
 struct Story {
     host: TestHost,
-    /// Where files of machines are, and nothing else.
+    /// The directory of the exported files. It holds nothing else.
     files: PathBuf,
 }
 
 impl Story {
-    /// A workspace with a process, and a snapshot of both; and a file to import from.
+    /// Makes a workspace with a running process, a memory snapshot of it, and a file to import.
     fn begin(host: TestHost) -> Self {
         let files = host.dir().join("files");
         std::fs::create_dir(&files).unwrap();
@@ -54,38 +54,38 @@ impl Story {
         story.sh(WEB, "echo one > /root/file; sleep 100000 >/dev/null 2>&1 & echo $! > /root/pid; sync");
         story.host.cli_ok(&["snapshot", "create", WEB, "ready", "--memory"]);
         story.sh(WEB, "echo two > /root/file; sync");
-        story.done(Deed::Export, "the beginning");
-        story.done(Deed::Import, "the beginning");
-        std::fs::copy(story.file(Deed::Export), story.file(Deed::Import)).unwrap();
+        story.done(Operation::Export, "the beginning");
+        story.done(Operation::Import, "the beginning");
+        std::fs::copy(story.file(Operation::Export), story.file(Operation::Import)).unwrap();
         story
     }
 
-    /// What is written to, or read from.
-    fn file(&self, deed: Deed) -> PathBuf {
-        self.files.join(match deed {
-            Deed::Export => "written",
-            Deed::Import => "kept",
+    /// The file that an export writes or an import reads.
+    fn file(&self, operation: Operation) -> PathBuf {
+        self.files.join(match operation {
+            Operation::Export => "written",
+            Operation::Import => "kept",
         })
     }
 
-    fn words(&self, deed: Deed) -> Vec<String> {
-        let file = self.file(deed).display().to_string();
-        match deed {
-            Deed::Export => ["snapshot", "export", WEB, "ready", &file].map(str::to_owned).to_vec(),
-            Deed::Import => {
-                // The first one reads what was just written.
-                let file = if self.file(deed).exists() { file } else { self.written() };
+    fn words(&self, operation: Operation) -> Vec<String> {
+        let file = self.file(operation).display().to_string();
+        match operation {
+            Operation::Export => ["snapshot", "export", WEB, "ready", &file].map(str::to_owned).to_vec(),
+            Operation::Import => {
+                // The first import reads the file that was just exported.
+                let file = if self.file(operation).exists() { file } else { self.written() };
                 ["snapshot", "import", &file, COPY].map(str::to_owned).to_vec()
             }
         }
     }
 
     fn written(&self) -> String {
-        self.file(Deed::Export).display().to_string()
+        self.file(Operation::Export).display().to_string()
     }
 
-    fn run(&self, environment: &[(&str, &str)], deed: Deed) -> std::process::Output {
-        let words = self.words(deed);
+    fn run(&self, environment: &[(&str, &str)], operation: Operation) -> std::process::Output {
+        let words = self.words(operation);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         self.host.cli_in(environment, &words)
     }
@@ -102,61 +102,61 @@ impl Story {
         self.workspaces().iter().any(|found| found["name"] == COPY)
     }
 
-    /// The deed, to its end, and with the result that it must have. How long it took.
-    fn done(&self, deed: Deed, when: &str) -> Duration {
-        if deed == Deed::Export {
-            let _ = std::fs::remove_file(self.file(deed));
+    /// Runs the operation to its end, checks its result and returns its duration.
+    fn done(&self, operation: Operation, when: &str) -> Duration {
+        if operation == Operation::Export {
+            let _ = std::fs::remove_file(self.file(operation));
         }
         let begun = Instant::now();
-        let output = self.run(&[], deed);
+        let output = self.run(&[], operation);
         let took = begun.elapsed();
-        assert!(output.status.success(), "{deed:?} after {when}: {output:?}");
-        match deed {
-            Deed::Export => assert!(self.file(deed).exists()),
-            Deed::Import => self.use_up_copy(when),
+        assert!(output.status.success(), "{operation:?} after {when}: {output:?}");
+        match operation {
+            Operation::Export => assert!(self.file(operation).exists()),
+            Operation::Import => self.use_up_copy(when),
         }
         took
     }
 
-    /// What was imported is what was exported, and goes.
+    /// Checks that the import equals what was exported, and removes it.
     fn use_up_copy(&self, when: &str) {
         let said = self.sh(COPY, "cat /root/file; kill -0 $(cat /root/pid) && echo lives");
         assert_eq!(said, "one\nlives", "{when}");
         self.host.cli_ok(&["rm", COPY]);
     }
 
-    /// The daemon dies at this step.
-    fn crash(&self, step: &str, deed: Deed) {
-        if deed == Deed::Export {
-            let _ = std::fs::remove_file(self.file(deed));
+    /// Runs the operation with a daemon that dies at this step.
+    fn crash(&self, step: &str, operation: Operation) {
+        if operation == Operation::Export {
+            let _ = std::fs::remove_file(self.file(operation));
         }
         self.host.kill_daemon();
-        let outcome = self.run(&[(FAULT, step)], deed);
+        let outcome = self.run(&[(FAULT, step)], operation);
         assert!(!outcome.status.success() || step.ends_with("saved"), "{step}: {outcome:?}");
         eventually("the daemon is dead", Duration::from_secs(30), || self.host.daemon().is_none());
-        if deed == Deed::Export {
-            let is_there = self.file(deed).exists();
+        if operation == Operation::Export {
+            let is_there = self.file(operation).exists();
             assert_eq!(is_there, step != "export.branched", "{step}: it has its name when it is whole");
         }
-        self.all_is_well(step, deed);
+        self.all_is_well(step, operation);
     }
 
-    /// The daemon is killed after this time.
-    fn kill(&self, after: Duration, deed: Deed) {
-        if deed == Deed::Export {
-            let _ = std::fs::remove_file(self.file(deed));
+    /// Runs the operation and kills the daemon after this time.
+    fn kill(&self, after: Duration, operation: Operation) {
+        if operation == Operation::Export {
+            let _ = std::fs::remove_file(self.file(operation));
         }
         let daemon = self.host.daemon().expect("a daemon runs");
         std::thread::scope(|scope| {
-            scope.spawn(|| self.run(&[], deed));
+            scope.spawn(|| self.run(&[], operation));
             std::thread::park_timeout(after);
             daemon.kill();
         });
-        self.all_is_well(&format!("{after:?}"), deed);
+        self.all_is_well(&format!("{after:?}"), operation);
     }
 
-    fn all_is_well(&self, when: &str, deed: Deed) {
-        let what = format!("{deed:?} at {when}");
+    fn all_is_well(&self, when: &str, operation: Operation) {
+        let what = format!("{operation:?} at {when}");
         eventually("what was begun is finished or undone", Duration::from_secs(60), || {
             let phases = self.workspaces().into_iter().map(|found| found["phase"].clone());
             phases.clone().count() > 0 && phases.into_iter().all(|phase| phase == "running")
@@ -166,7 +166,7 @@ impl Story {
             "two\nlives",
             "{what}"
         );
-        if deed == Deed::Import && self.has_copy() {
+        if operation == Operation::Import && self.has_copy() {
             self.use_up_copy(&what);
         }
         assert!(!self.has_copy(), "{what}");
@@ -177,12 +177,12 @@ impl Story {
         let entries = std::fs::read_dir(&self.files).unwrap().flatten().map(|entry| entry.file_name());
         let strange: Vec<_> = entries.filter(|name| name != "written" && name != "kept").collect();
         assert!(strange.is_empty(), "{what}: {strange:?} is left beside the files");
-        if deed == Deed::Export && self.file(deed).exists() {
+        if operation == Operation::Export && self.file(operation).exists() {
             let import = self.host.cli(&["snapshot", "import", &self.written(), COPY]);
             assert!(import.status.success(), "{what}: the file has its name and is not whole: {import:?}");
             self.use_up_copy(&what);
         }
-        self.done(deed, &what);
+        self.done(operation, &what);
     }
 
     fn end(self) {
@@ -192,7 +192,7 @@ impl Story {
     }
 }
 
-/// Some part of a time, never the same.
+/// A random moment within part `number` of [`MOMENTS`] equal parts of a duration.
 fn part_of(time: Duration, number: u32) -> Duration {
     let random = RandomState::new().hash_one(number) as u32;
     let within = f64::from(random) / f64::from(u32::MAX);
@@ -200,21 +200,21 @@ fn part_of(time: Duration, number: u32) -> Duration {
 }
 
 #[test]
-fn a_daemon_that_dies_at_any_step_of_an_export_or_import_leaves_nothing() {
+fn crash_at_export_or_import_step_leaves_nothing() {
     let story = Story::begin(host_or_skip!());
-    for (step, deed) in STEPS {
-        story.crash(step, deed);
+    for (step, operation) in STEPS {
+        story.crash(step, operation);
     }
     story.end();
 }
 
 #[test]
-fn a_daemon_that_is_killed_in_the_middle_of_an_export_or_import_leaves_nothing() {
+fn kill_during_export_or_import_leaves_nothing() {
     let story = Story::begin(host_or_skip!());
-    for deed in [Deed::Export, Deed::Import] {
-        let takes = story.done(deed, "nothing");
+    for operation in [Operation::Export, Operation::Import] {
+        let takes = story.done(operation, "nothing");
         for number in 0..MOMENTS {
-            story.kill(part_of(takes, number), deed);
+            story.kill(part_of(takes, number), operation);
         }
     }
     story.end();

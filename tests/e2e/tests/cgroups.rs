@@ -1,9 +1,9 @@
-//! What `resources.cgroup_required` promises: a machine has a cgroup of its own, or there is no machine.
+//! `resources.cgroup_required`: every VM has a cgroup of its own, or is not started.
 
 use agentiso_testkit::{TestHost, host_or_skip};
 use serde_json::{Value, json};
 
-/// The options of a test's host have no place in `[resources]`.
+/// `HostOptions` cannot add keys to `[resources]`, so this edits the file.
 fn require_cgroups(host: &TestHost) {
     let text = std::fs::read_to_string(host.config_path()).unwrap();
     let required = text.replace("[resources]\n", "[resources]\ncgroup_required = true\n");
@@ -18,7 +18,7 @@ fn checked(host: &TestHost) -> (bool, Value) {
 }
 
 #[test]
-fn where_cgroups_are_required_a_machine_has_one_or_is_refused() {
+fn required_cgroup_exists_or_vm_is_refused() {
     let host = host_or_skip!();
     let (_, optional) = checked(&host);
     require_cgroups(&host);

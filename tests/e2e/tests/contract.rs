@@ -1,18 +1,18 @@
-//! The tool contract as a client of the predecessor meets it, with real machines: few of them, and much to look at. What
-//! needs no guest is told in `crates/mcp/tests/contract`.
+//! The tool contract as a client of the predecessor uses it, with few real VMs and many checks. Parts that need no
+//! guest are tested in `crates/mcp/tests/contract`.
 
 use std::time::{Duration, Instant};
 
 use agentiso_testkit::{Client, HostOptions, TestHost, TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
 
-/// What clients allow before they give a server up that was started.
+/// The time that clients allow for the handshake.
 const HELLO: Duration = Duration::from_secs(15);
 
-/// What a client that never reads our standard error has room for.
+/// The size of a pipe: a client may never read our standard error.
 const PIPE: usize = 64 * 1024;
 
-/// Something that must be answered within the time clients allow it.
+/// Runs something that must finish within the time that clients allow.
 fn within<T>(seconds: u64, what: &str, act: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let done = act();
@@ -25,7 +25,7 @@ fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap_or_else(|| panic!("no object: {value}")).keys().map(String::as_str).collect()
 }
 
-/// A client that was started and has said hello, all in the time it has for that.
+/// Starts a client and completes the handshake in time.
 fn greeted(host: &TestHost) -> Client {
     let client = within(HELLO.as_secs(), "the handshake", || {
         let client = host.raw_client(&[]);
@@ -48,7 +48,7 @@ fn leave(client: &Client) {
     );
     assert!(client.stderr().len() < PIPE / 4, "{}", client.stderr());
     assert!(within(5, "the end of serve", || client.hang_up()).success());
-    // Whoever reads the last line has met nothing that is no JSON.
+    // Every line up to the end was valid JSON.
     eventually("standard output is read to its end", Duration::from_secs(5), || client.is_closed());
 }
 
@@ -132,7 +132,8 @@ fn git_answers_as_the_contract_says(ws: &TestWorkspace<'_>) {
     assert_eq!((keys(&again), &again["status"]), (vec!["status", "message"], &json!("nothing_to_commit")));
 }
 
-/// One worker is told what the other is, a file each, and both in the golden workspace afterwards.
+/// Runs a swarm of two workers that get context and variables and commit a file each. Both files are merged into the
+/// golden workspace.
 fn a_swarm_is_told_everything_and_merged(client: &Client) {
     let command = "cat $SHARED_CONTEXT $VAULT_CONTEXT; echo $SHARED_CONTEXT $VAULT_CONTEXT $ALL $OWN; \
                    echo x > $OWN.txt && git add -A && git commit -q -m $OWN";
@@ -158,7 +159,7 @@ fn a_swarm_is_told_everything_and_merged(client: &Client) {
 }
 
 #[test]
-fn a_client_of_the_predecessor_gets_through_its_day() {
+fn predecessor_client_workflow_still_works() {
     let notes = tempfile::tempdir().unwrap();
     std::fs::write(notes.path().join("plan.md"), "# Plan\nuse sqlite\n").unwrap();
     let config = format!("[vault]\nenabled = true\npath = \"{}\"\n", notes.path().display());
@@ -200,7 +201,7 @@ fn a_client_of_the_predecessor_gets_through_its_day() {
     assert!(!host.state_file().with_extension("json.tmp").exists());
     leave(&client);
 
-    // What a server that was killed leaves is there for the next, which answers before it has looked at all of it.
+    // The next daemon takes over everything that a killed one leaves, and answers before it has checked all of it.
     host.kill_daemon();
     let next = greeted(&host);
     let adopted = next.tool("workspace_adopt", json!({})).json();
@@ -236,7 +237,7 @@ fn a_client_of_the_predecessor_gets_through_its_day() {
 }
 
 #[test]
-fn a_task_for_a_member_is_done_and_collected_in_the_time_clients_wait() {
+fn member_task_is_done_within_client_timeout() {
     let host = host_or_skip!();
     let client = host.client();
     let team = |arguments: Value| client.tool("team", arguments).json();

@@ -1,5 +1,5 @@
-//! The daemon, or a machine, dies in the middle of everything that is done with workspaces and snapshots. Afterwards
-//! it has either happened or not, and everything can still be used and removed.
+//! Crashes of the daemon or of VMs at every named step of the operations on workspaces and snapshots. Afterwards the
+//! operation is done or undone, and everything can still be used and removed.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,22 +8,22 @@ use std::time::Duration;
 use agentiso_testkit::{Process, TestHost, eventually, host_or_skip, processes_mentioning};
 use serde_json::Value;
 
-/// The daemon ends itself at the step that this variable names.
+/// The daemon kills itself at the step that this variable names.
 const FAULT: &str = "AGENTISO_FAULT";
 
-/// With this one it stands still instead, and says so at the socket it names.
+/// With this variable the daemon pauses at the step instead, and connects to the socket that it names.
 const SOCKET: &str = "AGENTISO_FAULT_SOCKET";
 
-/// What is said there when the deed is over without having passed the step.
+/// Sent to the socket by the test when the operation ended without reaching the step.
 const OVER: &str = "over";
 
-/// The workspace that all of it is done with. It has two snapshots: `memory`, in which the file says `one` and a process
-/// runs, and `disk`, in which it says `two`.
+/// The workspace of all operations. It has two snapshots: `memory`, in which the file contains `one` and a process
+/// runs, and `disk`, in which it contains `two`.
 const WEB: &str = "web";
 
-/// What is done, as the words of a command line.
+/// The operations, each one command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+enum Operation {
     Create,
     Snapshot,
     SnapshotDisk,
@@ -36,7 +36,7 @@ enum Deed {
     Destroy,
 }
 
-impl Deed {
+impl Operation {
     fn words(self) -> &'static [&'static str] {
         match self {
             Self::Create => &["create", "other"],
@@ -52,7 +52,7 @@ impl Deed {
         }
     }
 
-    /// What must be done before, so that it can be done.
+    /// The operation that must precede this one.
     fn before(self) -> Option<Self> {
         match self {
             Self::Delete => Some(Self::Snapshot),
@@ -68,7 +68,7 @@ impl Deed {
         }
     }
 
-    /// What the file may say afterwards, besides what it said before.
+    /// The content that the file may have afterwards, besides its content before.
     fn leads_to(self) -> Option<&'static str> {
         match self {
             Self::RestoreMemory => Some("one"),
@@ -85,78 +85,78 @@ impl Deed {
     }
 }
 
-/// Every named step of the daemon that these deeds pass. Those of export and import are not among them.
-const STEPS: [(&str, Deed); 44] = [
-    ("create.reserved", Deed::Create),
-    ("create.ledgered", Deed::Create),
-    ("create.spawned", Deed::Create),
-    ("create.recorded", Deed::Create),
-    ("create.booted", Deed::Create),
-    ("create.saved", Deed::Create),
-    ("snapshot.begun", Deed::Snapshot),
-    ("snapshot.noted", Deed::SnapshotDisk),
-    ("snapshot.pivoted", Deed::SnapshotDisk),
-    ("snapshot.noted", Deed::Snapshot),
-    ("snapshot.pivoted", Deed::Snapshot),
-    ("snapshot.resumed", Deed::Snapshot),
-    ("snapshot.converting", Deed::Snapshot),
-    ("snapshot.converted", Deed::Snapshot),
-    ("snapshot.taken", Deed::Snapshot),
-    ("snapshot.ledgered", Deed::Snapshot),
-    ("restore.ledgered", Deed::RestoreDisk),
-    ("restore.halted", Deed::RestoreDisk),
-    ("restore.switched", Deed::RestoreDisk),
-    ("restore.spawned", Deed::RestoreDisk),
-    ("restore.recorded", Deed::RestoreMemory),
-    ("restore.booted", Deed::RestoreMemory),
-    ("restore.saved", Deed::RestoreMemory),
-    ("fork.reserved", Deed::Fork),
-    ("fork.ledgered", Deed::Fork),
-    ("fork.branched", Deed::Fork),
-    ("fork.spawned", Deed::Fork),
-    ("fork.recorded", Deed::Fork),
-    ("fork.booted", Deed::Fork),
-    ("fork.prepared", Deed::Fork),
-    ("fork.saved", Deed::Fork),
-    ("delete.ledgered", Deed::Delete),
-    ("delete.merging", Deed::Delete),
-    ("delete.merged", Deed::Delete),
-    ("delete.removed", Deed::Delete),
-    ("stop.ledgered", Deed::Stop),
-    ("stop.halted", Deed::Stop),
-    ("start.ledgered", Deed::Start),
-    ("start.spawned", Deed::Start),
-    ("start.recorded", Deed::Start),
-    ("start.booted", Deed::Start),
-    ("destroy.ledgered", Deed::Destroy),
-    ("destroy.halted", Deed::Destroy),
-    ("destroy.erased", Deed::Destroy),
+/// Every named step of the daemon in these operations. The steps of export and import are tested elsewhere.
+const STEPS: [(&str, Operation); 44] = [
+    ("create.reserved", Operation::Create),
+    ("create.ledgered", Operation::Create),
+    ("create.spawned", Operation::Create),
+    ("create.recorded", Operation::Create),
+    ("create.booted", Operation::Create),
+    ("create.saved", Operation::Create),
+    ("snapshot.begun", Operation::Snapshot),
+    ("snapshot.noted", Operation::SnapshotDisk),
+    ("snapshot.pivoted", Operation::SnapshotDisk),
+    ("snapshot.noted", Operation::Snapshot),
+    ("snapshot.pivoted", Operation::Snapshot),
+    ("snapshot.resumed", Operation::Snapshot),
+    ("snapshot.converting", Operation::Snapshot),
+    ("snapshot.converted", Operation::Snapshot),
+    ("snapshot.taken", Operation::Snapshot),
+    ("snapshot.ledgered", Operation::Snapshot),
+    ("restore.ledgered", Operation::RestoreDisk),
+    ("restore.halted", Operation::RestoreDisk),
+    ("restore.switched", Operation::RestoreDisk),
+    ("restore.spawned", Operation::RestoreDisk),
+    ("restore.recorded", Operation::RestoreMemory),
+    ("restore.booted", Operation::RestoreMemory),
+    ("restore.saved", Operation::RestoreMemory),
+    ("fork.reserved", Operation::Fork),
+    ("fork.ledgered", Operation::Fork),
+    ("fork.branched", Operation::Fork),
+    ("fork.spawned", Operation::Fork),
+    ("fork.recorded", Operation::Fork),
+    ("fork.booted", Operation::Fork),
+    ("fork.prepared", Operation::Fork),
+    ("fork.saved", Operation::Fork),
+    ("delete.ledgered", Operation::Delete),
+    ("delete.merging", Operation::Delete),
+    ("delete.merged", Operation::Delete),
+    ("delete.removed", Operation::Delete),
+    ("stop.ledgered", Operation::Stop),
+    ("stop.halted", Operation::Stop),
+    ("start.ledgered", Operation::Start),
+    ("start.spawned", Operation::Start),
+    ("start.recorded", Operation::Start),
+    ("start.booted", Operation::Start),
+    ("destroy.ledgered", Operation::Destroy),
+    ("destroy.halted", Operation::Destroy),
+    ("destroy.erased", Operation::Destroy),
 ];
 
-/// The steps at which every machine there is is killed: of each deed, those that differ for a machine.
-const KILLS: [(&str, Deed); 17] = [
-    ("create.recorded", Deed::Create),
-    ("create.booted", Deed::Create),
-    ("snapshot.pivoted", Deed::SnapshotDisk),
-    ("snapshot.noted", Deed::Snapshot),
-    ("snapshot.pivoted", Deed::Snapshot),
-    ("snapshot.converting", Deed::Snapshot),
-    ("restore.ledgered", Deed::RestoreDisk),
-    ("restore.recorded", Deed::RestoreMemory),
-    ("restore.booted", Deed::RestoreMemory),
-    ("fork.branched", Deed::Fork),
-    ("fork.recorded", Deed::Fork),
-    ("fork.booted", Deed::Fork),
-    ("delete.ledgered", Deed::Delete),
-    ("delete.merging", Deed::Delete),
-    ("stop.ledgered", Deed::Stop),
-    ("start.recorded", Deed::Start),
-    ("destroy.ledgered", Deed::Destroy),
+/// The steps at which every VM is killed: for each operation, those that differ in the state of a VM.
+const KILLS: [(&str, Operation); 17] = [
+    ("create.recorded", Operation::Create),
+    ("create.booted", Operation::Create),
+    ("snapshot.pivoted", Operation::SnapshotDisk),
+    ("snapshot.noted", Operation::Snapshot),
+    ("snapshot.pivoted", Operation::Snapshot),
+    ("snapshot.converting", Operation::Snapshot),
+    ("restore.ledgered", Operation::RestoreDisk),
+    ("restore.recorded", Operation::RestoreMemory),
+    ("restore.booted", Operation::RestoreMemory),
+    ("fork.branched", Operation::Fork),
+    ("fork.recorded", Operation::Fork),
+    ("fork.booted", Operation::Fork),
+    ("delete.ledgered", Operation::Delete),
+    ("delete.merging", Operation::Delete),
+    ("stop.ledgered", Operation::Stop),
+    ("start.recorded", Operation::Start),
+    ("destroy.ledgered", Operation::Destroy),
 ];
 
 struct Story {
     host: TestHost,
-    /// What the file in the workspace says.
+    /// The content of the file in the workspace.
     says: String,
 }
 
@@ -196,29 +196,29 @@ impl Story {
         self.json(&["ps"]).iter().any(|found| found["name"] == workspace && found["state"] == "running")
     }
 
-    fn prepare(&self, deed: Deed) {
-        if let Some(before) = deed.before() {
+    fn prepare(&self, operation: Operation) {
+        if let Some(before) = operation.before() {
             self.host.cli_ok(before.words());
         }
-        if deed == Deed::Delete {
-            // Enough that what lies on the snapshot is worth merging with it.
+        if operation == Operation::Delete {
+            // Enough data that the layer above the snapshot is merged with it.
             self.sh(WEB, "head -c 3000000 /dev/urandom > /root/filler; sync");
         }
     }
 
-    /// The daemon dies at this step of the deed.
-    fn crash(&mut self, step: &str, deed: Deed) {
-        self.prepare(deed);
+    /// Runs the operation with a daemon that dies at this step.
+    fn crash(&mut self, step: &str, operation: Operation) {
+        self.prepare(operation);
         self.host.kill_daemon();
-        let outcome = self.host.cli_in(&[(FAULT, step)], deed.words());
+        let outcome = self.host.cli_in(&[(FAULT, step)], operation.words());
         assert!(!outcome.status.success() || step.ends_with("saved"), "{step}: {outcome:?}");
         eventually("the daemon is dead", Duration::from_secs(30), || self.host.daemon().is_none());
-        self.all_is_well(step, deed);
+        self.all_is_well(step, operation);
     }
 
-    /// All machines are killed while the daemon stands still at this step of the deed.
-    fn kill(&mut self, step: &str, deed: Deed) {
-        self.prepare(deed);
+    /// Kills all VMs while the daemon pauses at this step of the operation.
+    fn kill(&mut self, step: &str, operation: Operation) {
+        self.prepare(operation);
         self.host.kill_daemon();
         let socket = self.host.dir().join("held");
         let listener = UnixListener::bind(&socket).expect("a socket");
@@ -226,7 +226,7 @@ impl Story {
         let (mut said, mut killed) = (String::new(), Vec::new());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                self.host.cli_in(&environment, deed.words());
+                self.host.cli_in(&environment, operation.words());
                 if let Ok(mut stream) = UnixStream::connect(&socket) {
                     stream.write_all(OVER.as_bytes()).expect("it is said");
                 }
@@ -236,19 +236,19 @@ impl Story {
             if said == step {
                 killed = self.kill_machines();
             }
-            // Whoever passes the step again, or has come to the end, finds nobody.
+            // A daemon that reaches the step again, or the thread above at its end, finds no listener.
             std::fs::remove_file(&socket).expect("the socket goes");
         });
-        assert_eq!(said, step, "{deed:?} does not pass it");
+        assert_eq!(said, step, "{operation:?} does not pass it");
         assert!(!killed.is_empty(), "{step}: there was no machine that could be killed");
         let carries = |found: &Value| found["pid"].as_i64().is_some_and(|pid| killed.contains(&pid));
         eventually("their end is noticed", Duration::from_secs(30), || {
             !self.json(&["ps"]).iter().any(|found| found["state"] == "running" && carries(found))
         });
-        self.all_is_well(step, deed);
+        self.all_is_well(step, operation);
     }
 
-    /// Kills every QEMU, also one that only turns a copy of memory into another form, and returns their pids.
+    /// Kills every QEMU, also one that only converts a memory snapshot, and returns their pids.
     fn kill_machines(&self) -> Vec<i64> {
         let comm = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let all = processes_mentioning(self.host.dir()).into_iter();
@@ -258,25 +258,25 @@ impl Story {
         machines.iter().map(|machine| i64::from(machine.pid)).collect()
     }
 
-    /// Everything is there and can be used, and what the deed made goes away again.
-    fn all_is_well(&mut self, when: &str, deed: Deed) {
-        let what = format!("{deed:?} at {when}");
+    /// Checks that everything is there and usable, and removes what the operation made.
+    fn all_is_well(&mut self, when: &str, operation: Operation) {
+        let what = format!("{operation:?} at {when}");
         eventually("what was begun is finished or undone", Duration::from_secs(60), || {
             self.json(&["ps"]).iter().all(|found| found["phase"] == "running" || found["phase"] == "stopped")
         });
         let workspaces = self.names(&["ps"]);
         assert!(workspaces.iter().all(|name| [WEB, "other"].contains(&&**name)), "{what}: {workspaces:?}");
         for name in &workspaces {
-            // One that was stopped, or that died, comes up again.
+            // A workspace that was stopped, or whose VM died, can be started again.
             if !self.is_running(name) {
                 self.host.cli_ok(&["start", name]);
             }
         }
         let says = self.sh(WEB, "cat /root/file");
-        assert!(says == self.says || Some(&*says) == deed.leads_to(), "{what}: {says:?}");
+        assert!(says == self.says || Some(&*says) == operation.leads_to(), "{what}: {says:?}");
         self.says = says;
         if workspaces.iter().any(|name| name == "other") {
-            let expected = if deed == Deed::Create { "" } else { "one" };
+            let expected = if operation == Operation::Create { "" } else { "one" };
             assert_eq!(self.sh("other", "cat /root/file 2>/dev/null || true"), expected, "{what}");
             self.host.cli_ok(&["rm", "other"]);
         }
@@ -291,11 +291,11 @@ impl Story {
         eventually("one machine runs", Duration::from_secs(30), || self.host.machines().len() == 1);
     }
 
-    /// What the snapshots hold is what they held in the beginning; without them nothing is left.
+    /// Checks that the snapshots have their original content, and that nothing is left after deleting them.
     fn end(self) {
-        self.host.cli_ok(Deed::RestoreDisk.words());
+        self.host.cli_ok(Operation::RestoreDisk.words());
         assert_eq!(self.sh(WEB, "cat /root/file"), "two");
-        self.host.cli_ok(Deed::RestoreMemory.words());
+        self.host.cli_ok(Operation::RestoreMemory.words());
         assert_eq!(self.sh(WEB, "cat /root/file; kill -0 $(cat /root/pid) && echo lives"), "one\nlives");
         self.host.cli_ok(&["snapshot", "rm", WEB, "memory", "disk"]);
         assert_eq!(self.sh(WEB, "cat /root/file"), "one");
@@ -305,19 +305,19 @@ impl Story {
 }
 
 #[test]
-fn a_daemon_that_dies_at_any_step_has_either_done_it_or_not() {
+fn daemon_crash_leaves_operations_done_or_undone() {
     let mut story = Story::begin(host_or_skip!());
-    for (step, deed) in STEPS {
-        story.crash(step, deed);
+    for (step, operation) in STEPS {
+        story.crash(step, operation);
     }
     story.end();
 }
 
 #[test]
-fn a_machine_that_dies_at_any_step_takes_nothing_along() {
+fn vm_death_at_any_step_loses_nothing() {
     let mut story = Story::begin(host_or_skip!());
-    for (step, deed) in KILLS {
-        story.kill(step, deed);
+    for (step, operation) in KILLS {
+        story.kill(step, operation);
     }
     story.end();
 }

@@ -9,7 +9,7 @@ use agentiso_testkit::{TestHost, eventually, host_or_skip, record_skip};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What was drawn so far, and the keys.
+/// A dashboard on a terminal: its output so far, and its keyboard.
 struct Screen {
     child: Child,
     drawn: Arc<Mutex<Vec<u8>>>,
@@ -37,7 +37,7 @@ impl Screen {
         Self { child, drawn }
     }
 
-    /// Waits until something is drawn. Only what changed is drawn, so these are words that were not there before.
+    /// Waits until this text is drawn. Only changes are drawn, so the text must not have been on the screen before.
     fn shows(&self, words: &str) {
         eventually(words, PATIENCE, || String::from_utf8_lossy(&self.drawn.lock().unwrap()).contains(words));
     }
@@ -58,7 +58,7 @@ impl Screen {
 }
 
 impl Drop for Screen {
-    /// A test that fails leaves no dashboard: with its terminal gone it ends as well.
+    /// A failed test leaves no dashboard: it ends when its terminal is gone.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -66,7 +66,7 @@ impl Drop for Screen {
 }
 
 #[test]
-fn the_dashboard_follows_a_machine_and_a_daemon_that_goes_and_comes() {
+fn dashboard_follows_vms_and_daemon_restarts() {
     if Command::new("script").arg("--version").output().is_err() {
         return record_skip("script, which makes terminals, is not installed");
     }
@@ -90,7 +90,7 @@ fn the_dashboard_follows_a_machine_and_a_daemon_that_goes_and_comes() {
 }
 
 #[test]
-fn what_is_no_terminal_is_told_so() {
+fn dashboard_without_a_terminal_is_refused() {
     let host = host_or_skip!();
     let refused = host.cli(&["dashboard"]);
     assert_eq!(refused.status.code(), Some(2));

@@ -1,4 +1,4 @@
-//! `agentiso check --deep`: every rung of the ladder and the proof that machines are their own, by the real binary.
+//! `agentiso check --deep` with the real binary: every rung of the boot ladder, and proof that VMs share no identity.
 
 use std::process::Output;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"))
 }
 
-/// Nothing of the check is there any more: no machine, no directory, no socket, and no daemon was started for it.
+/// Asserts that the check left no VM, directory or socket, and started no daemon.
 fn assert_nothing_left(host: &TestHost) {
     eventually("its machines are gone", Duration::from_secs(30), || {
         processes_mentioning(host.dir()).is_empty()
@@ -43,7 +43,7 @@ fn assert_nothing_left(host: &TestHost) {
 }
 
 #[test]
-fn every_rung_passes_on_this_host_and_nothing_is_left() {
+fn every_rung_passes_and_nothing_is_left() {
     let host = host_or_skip!();
     let output = host.cli(&["check", "--deep", "--json"]);
     let report = report(&output);
@@ -65,7 +65,7 @@ fn every_rung_passes_on_this_host_and_nothing_is_left() {
 }
 
 #[test]
-fn a_kernel_that_is_not_there_is_told_and_fails_the_check() {
+fn missing_kernel_fails_the_deep_check() {
     let host = host_or_skip!(HostOptions {
         config: "[vm]\nkernel_path = \"/nonexistent/vmlinuz\"\n".to_owned(),
         ..HostOptions::default()
@@ -82,8 +82,8 @@ fn a_kernel_that_is_not_there_is_told_and_fails_the_check() {
 }
 
 #[test]
-fn a_machine_that_does_not_boot_fails_its_rung_with_the_reason_and_the_others_are_tried() {
-    // The kernel does not find what it should run, and gives up.
+fn failing_rung_reports_reason_and_others_run() {
+    // The kernel does not find its init and panics.
     let host = host_or_skip!(HostOptions {
         config: "[vm]\nkernel_append = \"rdinit=/nonexistent\"\nboot_timeout_secs = 60\n".to_owned(),
         ..HostOptions::default()

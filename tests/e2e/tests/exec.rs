@@ -1,4 +1,4 @@
-//! Running commands in a guest.
+//! Commands in a guest: output, limits, timeouts, cancellation.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use agentiso_testkit::{eventually, host_or_skip};
 use serde_json::json;
 
 #[test]
-fn output_exit_code_environment_and_directory_are_as_asked() {
+fn exec_applies_arguments_and_returns_output() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -47,7 +47,7 @@ fn bad_arguments_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn a_gigabyte_of_output_ends_soon_and_is_cut_with_counts() {
+fn gigabyte_of_output_is_truncated_with_counts() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -60,7 +60,7 @@ fn a_gigabyte_of_output_ends_soon_and_is_cut_with_counts() {
     assert!(marker.contains("1073741824"), "{marker}");
     assert!(out.stdout.len() < 12_000, "{} bytes came back unasked", out.stdout.len());
 
-    // As much as a guest keeps: 2 MiB of each stream.
+    // The agent keeps 2 MiB of each stream.
     let most = 2 << 20;
     let both = "seq 400000; seq 400000 >&2";
     let out = ws.exec_with(json!({"command": both, "max_output_bytes": most}));
@@ -78,7 +78,7 @@ fn a_gigabyte_of_output_ends_soon_and_is_cut_with_counts() {
 }
 
 #[test]
-fn a_timeout_kills_the_whole_group_and_keeps_the_output() {
+fn timeout_kills_process_group_and_keeps_output() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -107,7 +107,7 @@ fn cancelling_a_call_kills_its_process_group() {
 }
 
 #[test]
-fn a_client_that_hangs_up_leaves_no_process_in_the_guest() {
+fn disconnected_client_leaves_no_guest_process() {
     let host = host_or_skip!();
     let owner = host.client();
     let ws = owner.workspace();
@@ -129,7 +129,7 @@ fn a_client_that_hangs_up_leaves_no_process_in_the_guest() {
 }
 
 #[test]
-fn a_background_grandchild_does_not_hold_the_call() {
+fn background_grandchild_does_not_delay_the_call() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -139,7 +139,7 @@ fn a_background_grandchild_does_not_hold_the_call() {
 }
 
 #[test]
-fn a_long_command_delays_no_other_call() {
+fn long_command_delays_no_other_call() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -157,7 +157,7 @@ fn a_long_command_delays_no_other_call() {
 }
 
 #[test]
-fn progress_is_reported_to_those_who_ask_and_to_no_one_else() {
+fn progress_is_reported_only_when_requested() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -177,11 +177,11 @@ fn progress_is_reported_to_those_who_ask_and_to_no_one_else() {
 }
 
 #[test]
-fn the_agent_survives_a_guest_that_runs_out_of_memory() {
+fn agent_survives_guest_out_of_memory() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
-    // Files in memory are bounded: what fills them is told so and nobody has to go.
+    // File systems in memory are bounded: a program that fills them gets an error, and no process is killed.
     for path in ["/dev/shm/x", "/run/x"] {
         let full = ws.exec(&format!("dd if=/dev/zero of={path} bs=1M count=400; rm {path}"));
         assert!(full.stderr.contains("No space left on device"), "{path}: {full:?}");

@@ -4,7 +4,7 @@ use agentiso_testkit::host_or_skip;
 use serde_json::json;
 
 #[test]
-fn a_file_is_written_with_its_parents_and_read_back_as_it_is() {
+fn written_file_reads_back_unchanged() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -27,7 +27,7 @@ fn a_file_is_written_with_its_parents_and_read_back_as_it_is() {
 }
 
 #[test]
-fn slices_follow_bytes_and_never_cut_a_character() {
+fn read_slices_count_bytes_and_keep_characters_whole() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -43,7 +43,7 @@ fn slices_follow_bytes_and_never_cut_a_character() {
 }
 
 #[test]
-fn thirty_two_mebibytes_go_both_ways() {
+fn file_of_32_mib_round_trips() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -59,7 +59,7 @@ fn thirty_two_mebibytes_go_both_ways() {
 }
 
 #[test]
-fn what_cannot_be_read_says_why() {
+fn unreadable_path_error_names_the_reason() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -78,7 +78,7 @@ fn what_cannot_be_read_says_why() {
 }
 
 #[test]
-fn what_cannot_be_written_says_why_and_changes_nothing() {
+fn failed_write_names_reason_and_changes_nothing() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -102,7 +102,7 @@ fn what_cannot_be_written_says_why_and_changes_nothing() {
 }
 
 #[test]
-fn an_edit_replaces_the_first_occurrence_only() {
+fn edit_replaces_only_the_first_occurrence() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -121,7 +121,7 @@ fn an_edit_replaces_the_first_occurrence_only() {
 }
 
 #[test]
-fn a_listing_is_sorted_complete_and_typed() {
+fn listing_is_sorted_complete_and_typed() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -141,7 +141,7 @@ fn a_listing_is_sorted_complete_and_typed() {
 }
 
 #[test]
-fn an_edit_may_replace_all_and_a_miss_shows_the_nearest() {
+fn edit_replaces_all_or_shows_nearest_text() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -158,7 +158,7 @@ fn an_edit_may_replace_all_and_a_miss_shows_the_nearest() {
 }
 
 #[test]
-fn a_listing_may_have_several_levels_and_a_pattern() {
+fn listing_supports_depth_and_glob() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();

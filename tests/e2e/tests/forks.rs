@@ -1,4 +1,4 @@
-//! New machines from a snapshot of another, each a machine of its own.
+//! Forks: new workspaces from a snapshot, each with its own identity.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentiso_testkit::{HostOptions, TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
 
-/// What must differ between two machines, by name.
+/// Values that must differ between two VMs, by name.
 const OF_ITS_OWN: [(&str, &str); 9] = [
     ("host name", "hostname"),
     ("machine id", "cat /etc/machine-id"),
@@ -24,7 +24,7 @@ const OF_ITS_OWN: [(&str, &str); 9] = [
     ("uuid4", "python3 -c 'import uuid; print(uuid.uuid4())'"),
 ];
 
-/// Draws when it is asked to, with what it had loaded and opened before.
+/// Draws random numbers on request, with libraries and files that were loaded before the snapshot.
 const DRAW: &str = r#"
 import os, secrets, time, uuid
 secrets.token_hex(1), uuid.uuid4()
@@ -35,7 +35,7 @@ os.rename("/run/drawing", "/run/drawn")
 "#;
 
 #[test]
-fn a_process_of_the_snapshot_draws_other_random_numbers_in_every_fork() {
+fn forked_process_draws_different_random_numbers() {
     let host = host_or_skip!();
     let client = host.client();
     let source = client.workspace_with(json!({"name": "source"}));
@@ -51,7 +51,7 @@ fn a_process_of_the_snapshot_draws_other_random_numbers_in_every_fork() {
     assert_eq!(words.len(), 2 * 3, "{all:?}");
 }
 
-/// Answers every piece with how many there were.
+/// Answers every message with its running number.
 const COUNT: &str = r#"
 import socket
 listener = socket.create_server(("0.0.0.0", 8000))
@@ -63,7 +63,7 @@ while piece := connection.recv(100):
 "#;
 
 #[test]
-fn a_connection_of_the_source_goes_on_while_it_is_copied_and_forked() {
+fn source_connection_survives_snapshot_and_forks() {
     let host = host_or_skip!();
     let client = host.client();
     let source = client.workspace_with(json!({"name": "source"}));
@@ -84,7 +84,7 @@ fn a_connection_of_the_source_goes_on_while_it_is_copied_and_forked() {
     source.snapshot_with_memory("m");
     assert_eq!(say("copied"), "2 copied");
     let forks = source.fork_many("m", 2, "twin");
-    // Those that have the other end in their memory as well do not answer on it.
+    // The forks have this connection in their memory too, but do not answer on it.
     assert_eq!(say("forked"), "3 forked");
     for fork in forks {
         assert_eq!(fork.sh("hostname"), fork.name);
@@ -112,7 +112,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_fork_with_memory_has_the_running_process_and_an_identity_of_its_own() {
+fn memory_fork_keeps_processes_with_new_identity() {
     let host = host_or_skip!();
     let client = host.client();
     let source = client.workspace_with(json!({"name": "source"}));
@@ -121,7 +121,7 @@ fn a_fork_with_memory_has_the_running_process_and_an_identity_of_its_own() {
     let before = source.sh(identity);
     source.write("/workspace/shared", "common\n");
     source.snapshot_with_memory("m");
-    // Memory of a clock that stood still for a while.
+    // The clock in the snapshot is 3 seconds behind by the time of the fork.
     source.sh("sleep 3");
     let a = source.fork_with("m", json!({"new_name": "a"}));
     let b = source.fork_with("m", json!({"new_name": "b"}));
@@ -141,7 +141,7 @@ fn a_fork_with_memory_has_the_running_process_and_an_identity_of_its_own() {
 }
 
 #[test]
-fn without_privileges_nothing_is_missing() {
+fn unprivileged_daemon_snapshots_restores_and_forks() {
     let host = host_or_skip!(HostOptions { privileged: false, ..HostOptions::default() });
     let client = host.client();
     let source = client.workspace_with(json!({"name": "source"}));
@@ -167,11 +167,10 @@ fn without_privileges_nothing_is_missing() {
     host.assert_no_workspaces_left();
 }
 
-/// How far a machine's clock may be off.
+/// The largest permitted error of a guest's clock, in seconds.
 const CLOCK_MAY_BE_OFF: f64 = 1.0;
 
-/// The machine is asked between two looks at the host's clock: whatever the question took, what it answers must not lie
-/// outside of them by more than it may be off.
+/// Reads the host's clock before and after the guest's, so that the duration of the call does not matter.
 fn assert_clock_is_right(machine: &TestWorkspace<'_>) {
     let before = host_seconds();
     let there: f64 = machine.sh("date +%s.%N").parse().expect("a time");
@@ -185,7 +184,7 @@ fn host_seconds() -> f64 {
 }
 
 #[test]
-fn a_fork_of_a_fork_of_a_stopped_source_outlives_both() {
+fn fork_of_a_fork_outlives_both_sources() {
     let host = host_or_skip!();
     let client = host.client();
     let source = client.workspace_with(json!({"name": "source"}));
@@ -218,7 +217,7 @@ fn a_fork_of_a_fork_of_a_stopped_source_outlives_both() {
 }
 
 #[test]
-fn several_forks_at_once_are_numbered_and_set_up() {
+fn multiple_forks_are_numbered_and_set_up() {
     let host = host_or_skip!();
     let client = host.client();
     let source = client.workspace_with(json!({"name": "source"}));
@@ -239,7 +238,7 @@ fn several_forks_at_once_are_numbered_and_set_up() {
 }
 
 #[test]
-fn a_fork_whose_setup_fails_or_that_is_cancelled_leaves_nothing() {
+fn failed_or_cancelled_fork_leaves_nothing() {
     let host = host_or_skip!();
     let client = host.client();
     let source = client.workspace_with(json!({"name": "source"}));
@@ -265,7 +264,7 @@ fn a_fork_whose_setup_fails_or_that_is_cancelled_leaves_nothing() {
 }
 
 #[test]
-fn mistakes_are_refused_before_anything_is_made() {
+fn bad_fork_requests_create_nothing() {
     let host = host_or_skip!();
     let client = host.client();
     let source = client.workspace_with(json!({"name": "source"}));
@@ -288,7 +287,7 @@ fn mistakes_are_refused_before_anything_is_made() {
 }
 
 #[test]
-fn forks_from_the_shell_hang_in_the_tree() {
+fn cli_forks_appear_in_the_tree() {
     let host = host_or_skip!();
     host.cli_ok(&["create", "box"]);
     host.cli_ok(&["snapshot", "create", "box", "clean"]);
@@ -314,7 +313,7 @@ fn forks_from_the_shell_hang_in_the_tree() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("twin"), "{refused:?}");
     host.cli_ok(&["rm", "box"]);
     let tree = host.cli_ok(&["tree", "twin"]);
-    assert!(tree.contains("forked from box @clean, which is gone"), "{tree}");
+    assert!(tree.contains("forked from box @clean (removed)"), "{tree}");
     assert_eq!(host.cli_ok(&["exec", "twin", "--", "hostname"]), "twin\n");
     host.cli_ok(&["rm", "--all"]);
     host.assert_no_workspaces_left();

@@ -1,4 +1,4 @@
-//! Bad input in bulk, against the real server: nothing hangs, crashes or leaks.
+//! Large amounts of bad input against the real `serve`: nothing hangs, crashes or leaks.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// How many random argument sets each tool gets.
 const SETS_PER_TOOL: usize = 10_000;
 
-/// Calls under way at once: more would only queue in the pipe.
+/// Calls in flight at once: more would only queue in the pipe.
 const IN_FLIGHT: usize = 64;
 
 fn is_alive(client: &Client) {
@@ -19,7 +19,7 @@ fn is_alive(client: &Client) {
 }
 
 #[test]
-fn malformed_messages_get_an_answer_or_none_and_the_session_goes_on() {
+fn session_survives_malformed_messages() {
     let host = host_or_skip!();
     let client = host.client();
     let lines: [&[u8]; 14] = [
@@ -48,7 +48,7 @@ fn malformed_messages_get_an_answer_or_none_and_the_session_goes_on() {
 }
 
 #[test]
-fn requests_that_are_none_are_json_rpc_errors() {
+fn invalid_requests_get_json_rpc_errors() {
     let host = host_or_skip!();
     let client = host.client();
     let error = |method: &str, params: Value| match client.request(method, params).wait() {
@@ -63,11 +63,11 @@ fn requests_that_are_none_are_json_rpc_errors() {
 }
 
 #[test]
-fn oversized_lines_neither_hang_nor_kill_the_server() {
+fn oversized_lines_neither_hang_nor_kill_serve() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
-    // Over a mebibyte must work: clients send contexts that large.
+    // More than one mebibyte must work: clients send contexts of that size.
     ws.write("/workspace/two", &"x".repeat(2 << 20));
     assert_eq!(ws.sh("stat -c %s /workspace/two"), (2 << 20).to_string());
     for mebibytes in [17, 80, 300] {
@@ -83,7 +83,7 @@ fn oversized_lines_neither_hang_nor_kill_the_server() {
 }
 
 #[test]
-fn a_client_that_stops_in_the_middle_of_a_line_is_let_go() {
+fn partial_line_does_not_block_disconnect() {
     let host = host_or_skip!();
     let client = host.client();
     client.send_raw(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"meth");
@@ -91,7 +91,7 @@ fn a_client_that_stops_in_the_middle_of_a_line_is_let_go() {
     is_alive(&host.client());
 }
 
-/// A small generator of its own: the same sets in every run, so that a failure can be found again.
+/// A small random number generator that gives the same arguments in every run, so that a failure can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -166,7 +166,7 @@ impl Random {
 }
 
 #[test]
-fn random_arguments_against_every_tool_are_all_answered() {
+fn every_tool_answers_random_arguments() {
     let host = host_or_skip!();
     let client = host.client();
     let target = client.workspace();
@@ -174,12 +174,12 @@ fn random_arguments_against_every_tool_are_all_answered() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for tool in tools["tools"].as_array().unwrap() {
         let name = tool["name"].as_str().unwrap();
-        // A create may rightly take a second; what it accepts is tried elsewhere.
+        // A create takes a second, so its arguments are made invalid; valid ones are tested elsewhere.
         let make = |random: &mut Random| {
             let mut arguments = random.arguments(&tool["inputSchema"], &target.id);
             match name {
                 "workspace_create" => arguments["vcpus"] = random.value(1),
-                // It makes a machine for every name that is one.
+                // It would create a workspace for every valid name.
                 "workspace_prepare" => arguments["name"] = json!("no name"),
                 "exec" if arguments["timeout_secs"].as_u64().is_some_and(|t| t > 1) => {
                     arguments["timeout_secs"] = json!(1)

@@ -1,4 +1,4 @@
-//! MCP over HTTP: clients of `agentiso serve --http`, and what runs inside workspaces.
+//! MCP over HTTP: clients of `agentiso serve --http`, and programs inside workspaces.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,7 +21,7 @@ fn call(tool: &str, arguments: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
 }
 
-/// An answer as it came.
+/// A raw HTTP response.
 struct Answer(String);
 
 impl Answer {
@@ -86,7 +86,7 @@ impl Server {
 }
 
 #[test]
-fn a_client_over_http_has_machines_as_one_over_pipes() {
+fn http_client_creates_and_uses_workspaces() {
     let host = host_or_skip!();
     let mut server = Server::start(&host);
     assert_eq!(server.post("wrong", "", &initialize()).status(), "401");
@@ -97,7 +97,7 @@ fn a_client_over_http_has_machines_as_one_over_pipes() {
     let run = call("exec", json!({"workspace_id": "web", "command": "uname -s"}));
     assert_eq!(server.post(&server.token, session, &run).structured()["stdout"], "Linux\n");
 
-    // It ends in order when it is told to, and what it made stays for others.
+    // It ends in order on SIGTERM, and its workspaces stay for others.
     let process = Process::open(server.child.id().cast_signed()).expect("it runs");
     process.signal(Signal::TERM);
     assert!(server.child.wait().expect("an end").success());
@@ -110,7 +110,7 @@ fn a_client_over_http_has_machines_as_one_over_pipes() {
 }
 
 #[test]
-fn an_address_that_others_reach_is_listened_on_only_if_that_is_said() {
+fn remote_http_address_needs_explicit_flag() {
     let internet = internet_or_skip!();
     let host = host_or_skip!(internet.host_options(""));
     let there = format!("{HOST}:0");
@@ -118,7 +118,7 @@ fn an_address_that_others_reach_is_listened_on_only_if_that_is_said() {
         let refused = host.cli(&["serve", "--http", address]);
         assert_eq!(refused.status.code(), Some(2), "{address}: {refused:?}");
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        for part in ["can be reached from other hosts", "not encrypted", "127.0.0.1", "--http-allow-remote"] {
+        for part in ["is reachable from other hosts", "not encrypted", "127.0.0.1", "--http-allow-remote"] {
             assert!(said.contains(part), "{part:?} is not in {said:?}");
         }
         assert_eq!(String::from_utf8_lossy(&refused.stdout), "", "{address}: nothing was opened");
@@ -156,7 +156,7 @@ fn from_inside(client: &Client, workspace: &str, token: &str, session: &str, mes
 }
 
 #[test]
-fn what_runs_in_a_workspace_uses_mcp_on_itself_alone() {
+fn guest_mcp_token_controls_only_its_workspace() {
     let config = "[mcp_bridge]\nenabled = true\n".to_owned();
     let host = host_or_skip!(HostOptions { config, max_workspaces: 4, ..HostOptions::default() });
     let client = host.client();
@@ -193,20 +193,20 @@ fn what_runs_in_a_workspace_uses_mcp_on_itself_alone() {
     let refused = from_inside(&client, &a, &token_a, opened.session(), &elsewhere).structured();
     assert_eq!(refused["code"], "workspace_not_found", "{refused}");
 
-    // A token is of no use anywhere else, and neither is a session.
+    // Neither a token nor a session works in another workspace.
     assert_eq!(from_inside(&client, &b, &token_a, "", &initialize()).status(), "401");
     assert_eq!(from_inside(&client, "gold", &token_a, "", &initialize()).status(), "401");
     assert_eq!(from_inside(&client, &b, "", "", &initialize()).status(), "401");
     assert_eq!(from_inside(&client, &b, &token_b, opened.session(), &hostname).status(), "404");
 
-    // A person gives one to any workspace, and takes it away.
+    // The CLI grants a token to any workspace, and revokes it.
     let granted: Value = serde_json::from_str(&host.cli_ok(&["mcp-token", "gold", "--json"])).expect("JSON");
     let by_hand = granted["token"].as_str().expect("a token");
     assert_eq!(from_inside(&client, "gold", by_hand, "", &initialize()).status(), "200");
     host.cli_ok(&["mcp-token", "gold", "--revoke"]);
     assert_eq!(from_inside(&client, "gold", by_hand, "", &initialize()).status(), "401");
 
-    // It is known after a crash of the daemon, by its hash.
+    // After a crash the daemon still knows the token, by its hash.
     assert!(!std::fs::read_to_string(host.state_file()).expect("a ledger").contains(&token_a[4..]));
     host.kill_daemon();
     let client = host.client();
@@ -218,8 +218,8 @@ fn what_runs_in_a_workspace_uses_mcp_on_itself_alone() {
     host.assert_no_workspaces_left();
 }
 
-/// What a machine hears at a port of the gateway.
-fn heard(client: &Client, workspace: &str, port: u16) -> String {
+/// The data that a guest receives from a port of the gateway.
+fn read_port(client: &Client, workspace: &str, port: u16) -> String {
     let call = format!(
         "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); alarm 20; \
          connect(S, sockaddr_in({port}, inet_aton(\"10.42.0.1\"))) or do {{ print \"$!\"; exit }}; print <S>"
@@ -229,7 +229,7 @@ fn heard(client: &Client, workspace: &str, port: u16) -> String {
 }
 
 #[test]
-fn a_model_server_of_the_host_is_there_for_workspaces_with_a_token() {
+fn model_server_is_reachable_only_with_token() {
     let models = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = models.local_addr().expect("an address").port();
     std::thread::spawn(move || {
@@ -242,7 +242,7 @@ fn a_model_server_of_the_host_is_there_for_workspaces_with_a_token() {
     let client = host.client();
     let gold = client.workspace_with(json!({"name": "gold"}));
     gold.snapshot("golden");
-    assert_eq!(heard(&client, "gold", port), "Connection refused");
+    assert_eq!(read_port(&client, "gold", port), "Connection refused");
     let log = host.cli_ok(&["net", "log", "gold"]);
     assert!(log.contains("refused") && log.contains(&format!("10.42.0.1:{port}")), "{log}");
     let tasks = json!([{"name": "a", "command": "cat /root/.config/opencode/config.jsonc"}]);
@@ -257,11 +257,11 @@ fn a_model_server_of_the_host_is_there_for_workspaces_with_a_token() {
         (&json!("ollama"), &json!("small"), &json!(format!("http://10.42.0.1:{port}/v1"))),
         "{config}"
     );
-    assert_eq!(heard(&client, worker, port), "a model");
+    assert_eq!(read_port(&client, worker, port), "a model");
     host.cli_ok(&["mcp-token", "gold"]);
-    assert_eq!(heard(&client, "gold", port), "a model");
+    assert_eq!(read_port(&client, "gold", port), "a model");
     host.cli_ok(&["mcp-token", "gold", "--revoke"]);
-    assert_eq!(heard(&client, "gold", port), "Connection refused");
+    assert_eq!(read_port(&client, "gold", port), "Connection refused");
     for workspace in [worker, "gold"] {
         client.tool("workspace_destroy", json!({"workspace_id": workspace}));
     }

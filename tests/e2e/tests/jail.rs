@@ -1,4 +1,5 @@
-//! A real machine's QEMU in its jail: what the kernel says of the process, and what QEMU itself cannot do when it is asked to.
+//! The QEMU of a real VM in its jail: the process state that the kernel reports, and operations that QEMU must fail to
+//! do on request.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// A conversation with a QEMU whose daemon is gone.
+/// A QMP connection to a QEMU whose daemon was killed.
 struct Monitor(BufReader<UnixStream>);
 
 impl Monitor {
@@ -53,18 +54,18 @@ fn status(pid: i32, key: &str) -> String {
     line.unwrap_or_else(|| panic!("{key}: {status}")).trim().to_owned()
 }
 
-/// `nobody`, wherever there is one.
+/// The user id of `nobody`.
 const NOBODY: u32 = 65534;
 
 #[test]
-fn jailed_machine_reaches_only_its_files() {
+fn jailed_vm_reaches_only_its_files() {
     let host = host_or_skip!();
     let root = rustix::process::geteuid().is_root();
     machine_reaches_its_own_files_only(&host, if root { "users" } else { "user-namespace" });
 }
 
 #[test]
-fn machine_of_an_ordinary_user_is_jailed_too() {
+fn ordinary_users_vm_is_jailed_too() {
     if !rustix::process::geteuid().is_root() {
         return record_skip("the test above is that of an ordinary user");
     }
@@ -73,7 +74,7 @@ fn machine_of_an_ordinary_user_is_jailed_too() {
 }
 
 #[test]
-fn machine_under_landlock_is_jailed_too() {
+fn landlocked_vm_is_jailed_too() {
     if !rustix::process::geteuid().is_root() {
         return record_skip("only root can run a server as somebody else");
     }
@@ -85,20 +86,20 @@ fn machine_under_landlock_is_jailed_too() {
     machine_reaches_its_own_files_only(&host, "landlock");
 }
 
-/// What `agentiso check` says of the jail, where it could have found this one itself.
+/// The result of `agentiso check` about the jail, with the detected jail overridden by `jail`.
 fn checked(host: &TestHost, jail: &str) -> Value {
     let output = host.cli_in(&[("AGENTISO_FAULT_JAIL", jail)], &["check", "--json"]);
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     found["checks"].as_array().unwrap().iter().find(|check| check["name"] == "jail").unwrap().clone()
 }
 
-/// What the kernel says of a QEMU in that jail.
+/// Checks the state that the kernel reports for a QEMU in that jail.
 fn assert_held(pid: i32, jail: &str) {
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert_eq!(u64::from_str_radix(&status(pid, set), 16), Ok(0), "{set}");
     }
     assert_eq!((status(pid, "NoNewPrivs"), status(pid, "Seccomp")), ("1".to_owned(), "2".to_owned()));
-    // Ours, from before its program began, and QEMU's own.
+    // The filter that agentiso installs before QEMU starts, and QEMU's own.
     assert_eq!(status(pid, "Seccomp_filters"), "2");
     if jail == "users" {
         let uids = status(pid, "Uid");
@@ -127,7 +128,7 @@ fn machine_reaches_its_own_files_only(host: &TestHost, jail: &str) {
     let cmdline_of = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let pid = host.machines().into_iter().find(|pid| cmdline_of(pid).contains(&ws.id)).expect("it runs");
     assert_held(pid, jail);
-    // Layers come, are frozen, and are merged while it runs.
+    // Layers are added, frozen and merged while the VM runs.
     ws.sh("echo one > /root/file; sync");
     ws.tool("snapshot_create", json!({"name": "a"}));
     ws.sh("echo two >> /root/file; sync");
@@ -156,7 +157,7 @@ fn machine_reaches_its_own_files_only(host: &TestHost, jail: &str) {
     }
     monitor.cannot_open(host.state_file().to_str().unwrap(), true);
     monitor.cannot_open(socket.parent().unwrap().join("made").to_str().unwrap(), false);
-    // What it was given to read it cannot write to.
+    // Read-only descriptors cannot be opened for writing.
     let sets = monitor.ask("query-fdsets", json!({}));
     let frozen: Vec<u64> = sets["return"]
         .as_array()

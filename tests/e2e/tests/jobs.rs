@@ -1,4 +1,4 @@
-//! Commands in the background, in several workspaces at once, and what all commands are given.
+//! Background jobs, commands in several workspaces at once, and the environment of commands.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ fn wait(ws: &TestWorkspace<'_>, job: u64) -> Value {
 }
 
 #[test]
-fn a_job_is_started_seen_ended_and_seen_again() {
+fn job_can_be_polled_while_running_and_afterwards() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -57,7 +57,7 @@ fn a_job_is_started_seen_ended_and_seen_again() {
 }
 
 #[test]
-fn a_killed_job_is_dead_at_once_with_all_it_started() {
+fn killed_job_dies_with_all_its_processes() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -82,12 +82,12 @@ fn a_killed_job_is_dead_at_once_with_all_it_started() {
 }
 
 #[test]
-fn what_cannot_be_done_with_jobs_says_why() {
+fn bad_job_requests_name_the_reason() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
     let refused = |arguments: Value| ws.tool_error("exec_background", arguments);
-    refused(json!({"action": "poll", "job_id": 7})).mentions(&["job 7", "none was started"]);
+    refused(json!({"action": "poll", "job_id": 7})).mentions(&["job 7", "no job was started"]);
     assert_eq!(refused(json!({"action": "kill", "job_id": 7})).code(), "no_job");
     refused(json!({"action": "poll"})).mentions(&["job_id"]);
     refused(json!({"action": "start"})).mentions(&["command"]);
@@ -103,7 +103,7 @@ fn what_cannot_be_done_with_jobs_says_why() {
 }
 
 #[test]
-fn much_output_is_counted_kept_in_part_and_never_holds_a_job_up() {
+fn large_job_output_is_truncated_with_counts() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -143,7 +143,7 @@ fn jobs_survive_a_killed_daemon() {
 }
 
 #[test]
-fn jobs_and_variables_come_along_with_memory_and_only_with_it() {
+fn jobs_and_variables_need_a_memory_snapshot() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -167,11 +167,11 @@ fn jobs_and_variables_come_along_with_memory_and_only_with_it() {
     ws.restore("disk");
     assert_eq!(ws.sh("echo \"[$KEY]\""), "[]", "a machine without its memory has no variables");
     ws.tool_error("exec_background", json!({"action": "poll", "job_id": job}))
-        .mentions(&["none was started"]);
+        .mentions(&["no job was started"]);
 }
 
 #[test]
-fn a_command_that_outlasts_its_patience_becomes_a_job() {
+fn command_beyond_background_after_becomes_a_job() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -204,7 +204,7 @@ fn a_command_that_outlasts_its_patience_becomes_a_job() {
 }
 
 #[test]
-fn a_long_command_reports_throughout() {
+fn long_command_reports_progress_throughout() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -216,8 +216,8 @@ fn a_long_command_reports_throughout() {
 }
 
 #[test]
-fn variables_reach_every_command_and_reserved_ones_none() {
-    // Whatever is asked to be logged, values are not.
+fn set_env_reaches_commands_and_refuses_reserved_names() {
+    // Values of variables are not logged, even at the level `trace`.
     let environment = vec![("RUST_LOG".to_owned(), "trace".to_owned())];
     let host = host_or_skip!(HostOptions { environment, ..HostOptions::default() });
     let client = host.client();
@@ -248,7 +248,7 @@ fn variables_reach_every_command_and_reserved_ones_none() {
     assert_no_trace(&host, "s3cr3t-value");
 }
 
-/// Nothing that the server wrote has it: neither the ledger nor a log. What a machine's memory holds is its own.
+/// Asserts that no file of the daemon contains the secret, neither the ledger nor a log. Disks of VMs are not searched.
 fn assert_no_trace(host: &TestHost, secret: &str) {
     let mut waiting = vec![host.dir().to_owned()];
     while let Some(dir) = waiting.pop() {
@@ -321,13 +321,14 @@ fn commands_run_in_several_workspaces_at_once() {
         .mentions(&["b", "workspace_start"]);
     let other = host.client();
     let stranger = other.workspace_with(json!({"name": "stranger"}));
-    refused(json!({"workspace_ids": ["a", "stranger"], "commands": "touch /ran"})).mentions(&["not owned"]);
+    refused(json!({"workspace_ids": ["a", "stranger"], "commands": "touch /ran"}))
+        .mentions(&["belongs to another session"]);
     stranger.destroy();
     assert_ne!(a.exec("test -e /ran").exit_code, 0, "nothing ran where one of them was wrong");
 }
 
 #[test]
-fn earlier_names_of_these_tools_still_work() {
+fn earlier_tool_names_still_work() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -347,7 +348,7 @@ fn earlier_names_of_these_tools_still_work() {
 }
 
 #[test]
-fn jobs_from_the_shell() {
+fn cli_runs_lists_and_kills_jobs() {
     let host = host_or_skip!();
     host.cli_ok(&["create", "box"]);
     let job = host.cli_ok(&["exec", "-d", "box", "--", "echo out; echo err >&2; sleep 2; echo end"]);

@@ -1,4 +1,4 @@
-//! The life of a workspace, from outside: create, list, info, logs, stop, start, destroy.
+//! The life cycle of a workspace: create, list, info, logs, stop, start, destroy.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use agentiso_testkit::{HostOptions, LONG, eventually, host_or_skip};
 use serde_json::json;
 
 #[test]
-fn a_workspace_is_created_used_and_destroyed() {
+fn workspace_is_created_used_and_destroyed() {
     let host = host_or_skip!();
     let client = host.client();
     assert_eq!(client.tool("workspace_list", json!({})).text, "[]");
@@ -19,7 +19,7 @@ fn a_workspace_is_created_used_and_destroyed() {
     assert_eq!(ws.created["resources"], json!({"vcpus": 1, "memory_mb": 256, "disk_gb": 2}));
     assert_eq!(ws.sh("echo hi; pwd; id -u"), "hi\n/root\n0");
     assert_eq!(ws.sh("test -d /workspace && hostname"), "first");
-    // What the kernel would do by the clock where nothing happens.
+    // Periodic work of an idle kernel is turned off.
     let rest = ws.sh("cd /proc/sys; cat vm/compaction_proactiveness vm/stat_interval kernel/watchdog");
     assert_eq!(rest, "0\n60\n0");
     let [machine] = host.machines()[..] else { panic!("one machine, not {:?}", host.machines()) };
@@ -32,7 +32,8 @@ fn a_workspace_is_created_used_and_destroyed() {
     host.assert_no_workspaces_left();
 }
 
-/// How often the first thread of a process woke up in each of two seconds. A timer that nobody needs wakes it 46 times.
+/// How often the first thread of a process wakes up per second, measured over two seconds. A needless timer wakes it 46
+/// times.
 #[expect(clippy::disallowed_methods, reason = "it is about how much happens while nothing does")]
 fn wakes_a_second(pid: i32) -> u64 {
     const SECONDS: u64 = 2;
@@ -47,7 +48,7 @@ fn wakes_a_second(pid: i32) -> u64 {
 }
 
 #[test]
-fn a_list_names_every_workspace_and_can_be_filtered() {
+fn list_names_every_workspace_and_filters_them() {
     let host = host_or_skip!();
     let client = host.client();
     let a = client.workspace_with(json!({"name": "a"}));
@@ -113,11 +114,11 @@ fn disk_content_survives_a_stop_and_a_start() {
 }
 
 #[test]
-fn the_guest_sees_the_resources_and_the_subnet_that_were_asked_for() {
+fn guest_sees_requested_resources_and_subnet() {
     let config = "[network]\ngateway_ip = \"10.77.3.1\"\nsubnet_prefix = 24\n".to_owned();
     let host = host_or_skip!(HostOptions { config, ..HostOptions::default() });
     let client = host.client();
-    // 2 GiB is the one size at which QEMU would put the initramfs over the firmware's tables.
+    // 2 GiB is the one size at which QEMU would place the initramfs over the firmware's tables.
     let ws = client.workspace_with(json!({"vcpus": 2, "memory_mb": 2048, "disk_gb": 5}));
     assert_eq!(ws.sh("nproc"), "2");
     let memory_mb: u64 = ws.sh("awk '/MemTotal/ {print int($2/1024)}' /proc/meminfo").parse().unwrap();
@@ -133,7 +134,7 @@ fn the_guest_sees_the_resources_and_the_subnet_that_were_asked_for() {
 }
 
 #[test]
-fn bad_requests_for_a_workspace_are_refused_with_every_reason() {
+fn bad_create_requests_list_every_reason() {
     let host = host_or_skip!(HostOptions { max_workspaces: 1, ..HostOptions::default() });
     let client = host.client();
     let create = |arguments| client.tool_error("workspace_create", arguments);
@@ -172,7 +173,7 @@ fn bad_requests_for_a_workspace_are_refused_with_every_reason() {
 }
 
 #[test]
-fn logs_are_there_and_stay_after_a_stop() {
+fn logs_remain_after_a_stop() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -189,7 +190,7 @@ fn logs_are_there_and_stay_after_a_stop() {
 }
 
 #[test]
-fn addresses_are_unique_and_a_name_can_be_used_again() {
+fn addresses_are_unique_and_names_are_reusable() {
     let host = host_or_skip!();
     let client = host.client();
     let a = client.workspace_with(json!({"name": "again"}));
@@ -202,7 +203,7 @@ fn addresses_are_unique_and_a_name_can_be_used_again() {
 }
 
 #[test]
-fn daemon_makes_its_log_again() {
+fn daemon_recreates_its_deleted_log() {
     let host = host_or_skip!();
     let _client = host.client();
     let log = host.data().join("daemon.log");

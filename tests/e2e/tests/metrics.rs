@@ -1,4 +1,4 @@
-//! The daemon's numbers over HTTP, fed by real machines.
+//! The daemon's metrics over HTTP, with real VMs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use agentiso_testkit::{Client, TestHost, eventually, host_or_skip};
 use serde_json::{Value, json};
 
-/// A client whose `serve` shows metrics, and where.
+/// A client whose `serve` exposes metrics, and their address.
 fn watched(host: &TestHost) -> (Client, String) {
     let client = host.raw_client(&["--metrics-port", "0"]);
     client.initialize();
@@ -21,7 +21,7 @@ fn watched(host: &TestHost) -> (Client, String) {
     (client, address)
 }
 
-/// Status and body of the answer.
+/// Sends a GET request and returns the status and body.
 fn get(address: &str, path: &str, host: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -38,7 +38,7 @@ fn value(text: &str, series: &str) -> f64 {
 }
 
 #[test]
-fn what_agents_do_is_counted_and_every_serve_shows_the_same() {
+fn metrics_count_operations_and_outlive_serve() {
     let host = host_or_skip!();
     let (client, address) = watched(&host);
     client.tool("workspace_create", json!({"name": "target"}));
@@ -75,7 +75,7 @@ fn what_agents_do_is_counted_and_every_serve_shows_the_same() {
     assert_eq!(health["workspaces"], json!({"running": 2, "stopped": 0, "suspended": 0}));
     assert!(health["uptime_seconds"].is_u64());
 
-    // Not for web pages, and not for anything else.
+    // Foreign host names and other paths are refused.
     assert_eq!(get(&address, "/metrics", "evil.example").0, 403);
     assert_eq!(get(&address, "/mcp", "localhost").0, 404);
     let port = address.rsplit_once(':').unwrap().1;
@@ -83,7 +83,7 @@ fn what_agents_do_is_counted_and_every_serve_shows_the_same() {
     let words = String::from_utf8_lossy(&taken.stderr);
     assert!(!taken.status.success() && words.contains(port) && words.contains("another port"), "{words}");
 
-    // The numbers are the daemon's: they outlive a serve.
+    // The metrics belong to the daemon and outlive a `serve`.
     assert!(client.hang_up().success());
     let (again, address) = watched(&host);
     let (_, text) = get(&address, "/metrics", &address);

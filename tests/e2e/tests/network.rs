@@ -1,5 +1,5 @@
-//! What a workspace reaches: nothing, what it was allowed to by name, and what leads into it; and how it is told. What
-//! holds against guests that do not keep to it is in `conformance`.
+//! The network of a workspace: closed by default, opened by name, with forwards, and with clear errors. Tests against
+//! hostile guests are in `conformance`.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use agentiso_e2e::internet_or_skip;
 use agentiso_testkit::{TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
 
-/// A page, or the reason why there is none, as a program in the guest sees it.
+/// Fetches a page in the guest. Returns its text or the error.
 fn fetch(ws: &TestWorkspace<'_>, name: &str) -> String {
     ws.sh(&format!("perl -e '{}' {name} 2>&1 || true", FETCH.trim()))
 }
@@ -27,7 +27,7 @@ my @lines = <S>; die "closed\n" unless @lines; print $lines[-1];
 "#;
 
 #[test]
-fn a_workspace_reaches_what_it_was_allowed_to_by_name_and_nothing_else() {
+fn workspace_reaches_only_allowed_names() {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(""));
     let client = test.client();
@@ -54,9 +54,9 @@ fn a_workspace_reaches_what_it_was_allowed_to_by_name_and_nothing_else() {
     assert_eq!(fetch(&ws, "10.42.0.1"), "Connection refused", "the gateway's");
     assert_eq!(fetch(&ws, HOST), "Connection refused", "the host's");
 
-    // It holds over a stop and a start, and for a daemon that comes after this one.
+    // The policy holds across a stop and a start, and a restart of the daemon.
     ws.stop();
-    // What is changed while nothing runs counts from the start.
+    // A change while the workspace is stopped applies from the next start.
     policy(&ws, json!({"deny_domains": ["bad.test", "other.test"]}));
     test.kill_daemon();
     let next = test.client();
@@ -71,7 +71,7 @@ fn a_workspace_reaches_what_it_was_allowed_to_by_name_and_nothing_else() {
     assert_eq!(fetch(&started, "good.test"), "the page of good.test");
     assert_eq!(fetch(&started, "other.test"), "no address");
 
-    // So does what was told of it, until the workspace is gone.
+    // The network log is kept as well, until the workspace is destroyed.
     let logs = next.tool("workspace_logs", json!({"workspace_id": ws.id, "log_type": "network"})).json();
     assert!(logs["network"].as_str().unwrap().contains("good.test is not allowed"), "{logs}");
     let file = test.data().join("workspaces").join(&ws.id).join("network.log");
@@ -92,7 +92,7 @@ fn greeting(port: u64) -> String {
 }
 
 #[test]
-fn a_port_of_the_host_leads_into_a_workspace() {
+fn host_port_forwards_into_a_workspace() {
     let test = host_or_skip!();
     let client = test.client();
     let ws = client.workspace();
@@ -109,7 +109,7 @@ fn a_port_of_the_host_leads_into_a_workspace() {
     assert_ne!(greeting(port(&none)), "hello\n");
     assert!(log(&ws).contains("nothing listens on port 8082"), "{}", log(&ws));
 
-    // Conflicts, whoever they are with.
+    // Port conflicts, with other programs and with other forwards.
     let somebody = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = somebody.local_addr().unwrap().port();
     let conflict = |host_port: u64| {
@@ -122,14 +122,14 @@ fn a_port_of_the_host_leads_into_a_workspace() {
     assert_eq!(conflict(80), "invalid_arguments");
     assert_eq!(conflict(7070), "bad_port");
     ws.tool_error("port_forward", json!({"action": "add", "guest_port": 8080})).mentions(&["already"]);
-    // The port that is asked for, once nobody has it.
+    // A requested port is used once it is free.
     serve(&ws, 90, "0.0.0.0");
     drop(somebody);
     let asked = json!({"action": "add", "guest_port": 90, "host_port": taken});
     assert_eq!(ws.tool("port_forward", asked).json()["host_port"], taken);
     eventually("the third answers", Duration::from_secs(20), || greeting(taken.into()) == "hello\n");
 
-    // They hold over policies, a stop and a start, and a daemon that comes after this one.
+    // Forwards hold across policy changes and a restart of the daemon.
     policy(&ws, json!({"allow_internet": false, "allow_cidrs": ["192.0.2.1"]}));
     assert_eq!(greeting(port(&any)), "hello\n");
     test.kill_daemon();
@@ -146,7 +146,7 @@ fn a_port_of_the_host_leads_into_a_workspace() {
 }
 
 #[test]
-fn a_forward_whose_port_is_taken_is_shown_and_comes_back() {
+fn forward_with_taken_port_reports_and_recovers() {
     let test = host_or_skip!();
     test.cli_ok(&["create", "dev"]);
     let added: Value =
@@ -156,8 +156,8 @@ fn a_forward_whose_port_is_taken_is_shown_and_comes_back() {
     test.kill_daemon();
     let somebody = TcpListener::bind(("127.0.0.1", u16::try_from(port).unwrap())).unwrap();
     let listed = test.cli_ok(&["net", "ls"]);
-    let why = format!("port {port} of the host is in use");
-    assert!(listed.contains("(does not listen)") && listed.contains(&why), "{listed}");
+    let why = format!("host port {port} is in use");
+    assert!(listed.contains("(not listening)") && listed.contains(&why), "{listed}");
     let client = test.client();
     client.tool("workspace_adopt", json!({}));
     let dev = json!({"workspace_id": "dev"});
@@ -175,7 +175,7 @@ fn a_forward_whose_port_is_taken_is_shown_and_comes_back() {
 }
 
 #[test]
-fn workspaces_reach_each_other_only_if_both_allow_it() {
+fn workspaces_connect_only_if_both_allow_it() {
     let test = host_or_skip!();
     let client = test.client();
     let [one, two] =
@@ -199,14 +199,14 @@ fn workspaces_reach_each_other_only_if_both_allow_it() {
     assert_ne!(hello(&ip), "hello", "not at that port");
     policy(&two, json!({"allow_inter_vm": false, "allowed_ports": []}));
     assert_ne!(hello(&ip), "hello");
-    // The opener's log has the end of what it opened, with what it carried.
+    // The log of the workspace that opened a connection records its end, with the byte counts.
     let ended =
         |line: &str| line.contains("closed tcp") && line.contains("(two)") && line.contains(", 6 bytes down");
     eventually("the log tells of the end", Duration::from_secs(20), || log(&one).lines().any(ended));
 }
 
 #[test]
-fn what_the_configuration_opens_is_open_for_whoever_does_not_say_otherwise() {
+fn configured_network_defaults_apply_unless_overridden() {
     let internet = internet_or_skip!();
     let open = "default_allow_internet = true\ndefault_allow_inter_vm = true\n";
     let test = host_or_skip!(internet.host_options(open));
@@ -227,7 +227,7 @@ fn what_the_configuration_opens_is_open_for_whoever_does_not_say_otherwise() {
 }
 
 #[test]
-fn the_shell_shows_and_changes_all_of_it() {
+fn cli_shows_and_changes_the_network_policy() {
     let test = host_or_skip!();
     test.cli_ok(&["create", "dev"]);
     assert!(test.cli_ok(&["net", "ls"]).contains("nothing"));
@@ -254,7 +254,7 @@ fn the_shell_shows_and_changes_all_of_it() {
 }
 
 #[test]
-fn the_log_is_followed_at_the_shell_as_it_grows() {
+fn cli_follows_the_network_log() {
     let test = host_or_skip!();
     test.cli_ok(&["create", "dev"]);
     let ask = |name: &str| {
@@ -267,7 +267,7 @@ fn the_log_is_followed_at_the_shell_as_it_grows() {
         let mut following = test.spawn(words);
         let output = BufReader::new(following.stdout.take().expect("it is piped"));
         let (sender, lines) = mpsc::channel();
-        // Ends with what it reads from.
+        // This thread ends when the output ends.
         std::thread::spawn(move || {
             output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
@@ -279,7 +279,7 @@ fn the_log_is_followed_at_the_shell_as_it_grows() {
             }
         };
         until("before.test is not allowed");
-        // It goes on while nothing happens, and each line comes when what it tells of has happened.
+        // It keeps following, and prints each line as soon as the event happens.
         for name in ["one.test", "two.test"] {
             let name = format!("{json}.{name}");
             ask(&name);

@@ -1,4 +1,4 @@
-//! A batch of prompts for an agent that is a script.
+//! `agentiso orchestrate`: a batch of prompts, with a script in place of the AI.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const SECRET: &str = "sk-test-4711-do-not-keep";
 
-/// Says what it was given, and does what the prompt wants.
+/// Prints its input and acts on the prompt.
 const AGENT: &str = r#"#!/bin/sh
 [ "$1" = -p ] || exit 9
 echo "prompt: $2"
@@ -23,7 +23,7 @@ esac
 "#;
 
 fn tasks(host: &TestHost, snapshot: &str, tasks: &str) {
-    // The contract's own is what a file means that names none.
+    // A file without `snapshot_name` uses the contract's default, `golden`.
     let named =
         if snapshot == "golden" { String::new() } else { format!("snapshot_name = \"{snapshot}\"\n") };
     let text = format!("golden_workspace = \"gold\"\n{named}{tasks}");
@@ -45,7 +45,7 @@ fn words(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// The directories of the runs so far.
+/// The result directories of all runs so far.
 fn runs(host: &TestHost) -> Vec<std::path::PathBuf> {
     let all = std::fs::read_dir(host.dir().join("orchestrate-results")).into_iter().flatten();
     let mut all: Vec<_> = all.map(|entry| entry.unwrap().path()).collect();
@@ -57,7 +57,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Whether a file below a directory has these bytes in it. Disks of machines are not files that we write.
+/// The files below a directory that contain these bytes.
 fn mentioned(directory: &Path, secret: &str) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -75,7 +75,7 @@ fn mentioned(directory: &Path, secret: &str) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn prompts_are_run_in_forks_their_results_kept_and_the_workers_gone() {
+fn orchestrate_runs_prompts_and_keeps_results() {
     let vault = tempfile::tempdir().unwrap();
     std::fs::write(vault.path().join("api.md"), "the api is small\n").unwrap();
     let config = format!("[vault]\nenabled = true\npath = \"{}\"\n", vault.path().display());
@@ -107,7 +107,7 @@ fn prompts_are_run_in_forks_their_results_kept_and_the_workers_gone() {
     plain.current_dir(host.dir()).env("ANTHROPIC_API_KEY", SECRET).arg("-c").arg(host.config_path());
     let planned = plain.args(["orchestrate", "--task-file", "tasks.toml", "--dry-run"]).output().unwrap();
     let plan = words(&planned);
-    assert!(plan.contains("10 at once") && plan.contains("ANTHROPIC_API_KEY (set)"), "{plan}");
+    assert!(plan.contains("10 tasks at a time") && plan.contains("ANTHROPIC_API_KEY (set)"), "{plan}");
 
     let ran = command(&host, &["--max-parallel", "2"]).output().unwrap();
     assert_eq!(ran.status.code(), Some(1), "{}", words(&ran));
@@ -138,7 +138,7 @@ fn prompts_are_run_in_forks_their_results_kept_and_the_workers_gone() {
     assert_eq!(without.status.code(), Some(1));
     assert!(words(&without).contains("neither claude nor opencode"), "{}", words(&without));
 
-    // Workers have fixed names: what has one of them is named, and nothing is run.
+    // Workers have fixed names. If one is taken, the error names it and nothing is run.
     let before = runs(&host).len();
     client.tool(
         "workspace_fork",
@@ -154,11 +154,11 @@ fn prompts_are_run_in_forks_their_results_kept_and_the_workers_gone() {
     client.tool("workspace_destroy", json!({"workspace_id": "orch-a"}));
     assert_eq!((runs(&host).len(), host.machines().len()), (before, 1));
 
-    // Whoever interrupts it leaves nothing behind.
+    // An interrupted run leaves nothing behind.
     tasks(&host, "golden", "[[tasks]]\nname = \"long\"\nprompt = \"wait\"\n");
     let child = command(&host, &[]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("the worker runs", Duration::from_secs(120), || host.machines().len() == 2);
-    // Another run has to wait for it, also with other names.
+    // A second run is refused meanwhile, also with other task names.
     tasks(&host, "golden", "[[tasks]]\nname = \"other\"\nprompt = \"x\"\n");
     let second = command(&host, &[]).output().unwrap();
     let told = words(&second);
@@ -170,7 +170,7 @@ fn prompts_are_run_in_forks_their_results_kept_and_the_workers_gone() {
     assert_eq!(interrupted.status.code(), Some(130), "{}", words(&interrupted));
     eventually("the worker is gone", Duration::from_secs(60), || host.machines().len() == 1);
     assert_eq!(runs(&host).len(), before);
-    // The lock went with the process, not with the daemon or its machines.
+    // The lock ends with the process, not with the daemon or its VMs.
     let next = command(&host, &[]).output().unwrap();
     assert!(next.status.success(), "{}", words(&next));
     client.tool("workspace_destroy", json!({"workspace_id": "gold"}));
@@ -178,7 +178,7 @@ fn prompts_are_run_in_forks_their_results_kept_and_the_workers_gone() {
 }
 
 #[test]
-fn a_task_file_that_is_wrong_is_refused_before_anything_begins() {
+fn bad_task_file_starts_nothing() {
     let host = host_or_skip!();
     tasks(&host, "golden", "[[tasks]]\nname = \"../x\"\nprompt = \"x\"\n");
     let refused = command(&host, &[]).output().unwrap();

@@ -1,4 +1,4 @@
-//! `agentiso init --kernel FILE --initrd FILE`: machines that boot from somebody's own files.
+//! `agentiso init --kernel FILE --initrd FILE`: VMs that boot a kernel and initramfs of the user's own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use agentiso_testkit::{TestHost, host_or_skip, test_cache};
 use serde_json::Value;
 
-/// The first entry of a directory whose name is no lock's.
+/// The first entry of a directory that is not a lock.
 fn entry(dir: &Path) -> PathBuf {
     let entries = std::fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path());
     let is_lock = |path: &PathBuf| path.file_name().unwrap().as_encoded_bytes().starts_with(b"@");
@@ -18,7 +18,7 @@ fn sha256(file: &Path) -> String {
     String::from_utf8(said.stdout).unwrap().split(' ').next().unwrap().to_owned()
 }
 
-/// Has the host keep kernels and templates apart from those of other tests, and share its images.
+/// Gives the host a cache with its own kernels and templates; images are shared with other tests.
 fn give_cache_of_its_own(host: &TestHost, shared: &Path) -> PathBuf {
     let own = host.dir().join("cache");
     std::fs::create_dir(&own).unwrap();
@@ -30,7 +30,7 @@ fn give_cache_of_its_own(host: &TestHost, shared: &Path) -> PathBuf {
     own
 }
 
-/// The inputs of every template that there is.
+/// The inputs of every existing template.
 fn templates(cache: &Path) -> Vec<Value> {
     let entries = std::fs::read_dir(cache.join("templates")).into_iter().flatten().flatten();
     let manifests = entries.filter_map(|entry| std::fs::read(entry.path().join("manifest.json")).ok());
@@ -38,13 +38,13 @@ fn templates(cache: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn a_host_is_set_up_with_a_kernel_and_an_initramfs_of_ones_own() {
+fn own_kernel_and_initramfs_are_used() {
     let host = host_or_skip!();
     let shared = test_cache().expect("there is a host");
     let cache = give_cache_of_its_own(&host, &shared);
     let (kernel, initrd) = (host.dir().join("my-vmlinuz"), host.dir().join("my-initrd"));
     std::fs::copy(entry(&shared.join("kernels")).join("vmlinuz"), &kernel).unwrap();
-    // Another file than agentiso's: the kernel skips zeros after an archive.
+    // Makes the file differ from agentiso's own: the kernel skips zeros after an archive.
     let mut archive = std::fs::read(entry(&shared.join("initramfs"))).unwrap();
     archive.extend([0; 512]);
     std::fs::write(&initrd, archive).unwrap();
@@ -80,7 +80,7 @@ fn a_host_is_set_up_with_a_kernel_and_an_initramfs_of_ones_own() {
             (&sha256(&kernel).into(), &sha256(&initrd).into())
         );
     }
-    // The daemon goes by the configuration, and is told with the words of the note.
+    // The daemon follows the configuration, so the lines of the printed note are added to it.
     let mut config = std::fs::read_to_string(host.config_path()).unwrap();
     config.push_str("[vm]\n");
     for (key, path) in [("kernel_path", k), ("initrd_path", i)] {

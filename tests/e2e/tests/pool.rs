@@ -1,4 +1,4 @@
-//! Machines that stand ready: handed over at once, seen by nobody, gone with the daemon.
+//! The warm pool: its VMs are handed over at once, are not listed, and end with the daemon.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ fn pooled() -> TestHost {
     TestHost::start_with(HostOptions { config: POOL.to_owned(), ..HostOptions::default() })
 }
 
-/// A workspace that was a machine of the pool before.
+/// Creates workspaces until one comes from the warm pool.
 fn claimed<'a>(client: &'a Client, arguments: &Value) -> TestWorkspace<'a> {
     let mut found = None;
     eventually("one comes from the pool", Duration::from_secs(110), || {
@@ -27,13 +27,13 @@ fn claimed<'a>(client: &'a Client, arguments: &Value) -> TestWorkspace<'a> {
     found.expect("one was found")
 }
 
-/// Whether a program in the guest gets through to a port.
+/// Whether a program in the guest can connect to port 80 of an address.
 fn reaches(ws: &TestWorkspace<'_>, address: &str) -> bool {
     let connect = "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); connect(S, sockaddr_in(80, inet_aton($ARGV[0]))) or exit 1";
     ws.exec(&format!("perl -e '{connect}' {address}")).exit_code == 0
 }
 
-/// Neither filling a pool nor sweeping one delays the handshake beyond what clients allow a server that was started.
+/// Connects a client. Neither filling nor sweeping the pool may delay the handshake beyond the time that clients allow.
 fn greeted(host: &TestHost) -> Client {
     const HELLO: Duration = Duration::from_secs(15);
     let began = Instant::now();
@@ -43,22 +43,22 @@ fn greeted(host: &TestHost) -> Client {
     client
 }
 
-/// Whether a guest of the pool has said on its console that it is up.
+/// Whether the console of a pool VM says that the guest is up.
 fn stands_ready(host: &TestHost) -> bool {
     let workspaces = std::fs::read_dir(host.data().join("workspaces")).into_iter().flatten().flatten();
     workspaces
         .filter_map(|entry| std::fs::read_to_string(entry.path().join("console.log")).ok())
-        .any(|console| console.contains("this machine is standby"))
+        .any(|console| console.contains("ready as standby"))
 }
 
 #[test]
-fn a_machine_from_the_pool_is_as_one_that_was_made_for_the_purpose() {
+fn pool_vm_equals_a_freshly_made_one() {
     drop(host_or_skip!());
     let host = pooled();
     let client = greeted(&host);
     eventually("a machine stands ready", Duration::from_secs(110), || host.machines().len() == 1);
     assert_eq!(client.tool("workspace_list", json!({})).json(), json!([]), "nobody sees it");
-    // The process is there before its guest is.
+    // The process exists before its guest is up.
     eventually("its guest is up", Duration::from_secs(110), || stands_ready(&host));
     let mut made = Vec::new();
     eventually("one comes from the pool", Duration::from_secs(110), || {
@@ -80,7 +80,7 @@ fn a_machine_from_the_pool_is_as_one_that_was_made_for_the_purpose() {
     assert_eq!(shell("cat /etc/machine-id"), machine_id);
     let logs = client.tool("workspace_logs", id.clone()).json();
     assert!(logs["console"].is_string(), "{logs}");
-    // What is not exactly what stands ready is made.
+    // A workspace of another size does not come from the pool.
     let other = client.tool("workspace_create", json!({ "memory_mb": 320 })).json();
     assert_eq!(other["from_pool"], false);
     for workspace in made.iter().chain([&other]) {
@@ -89,7 +89,7 @@ fn a_machine_from_the_pool_is_as_one_that_was_made_for_the_purpose() {
 }
 
 #[test]
-fn a_pool_is_gone_with_its_daemon_and_swept_after_a_crash() {
+fn warm_pool_is_swept_after_stop_or_crash() {
     drop(host_or_skip!());
     let host = pooled();
     let client = greeted(&host);
@@ -109,7 +109,7 @@ fn a_pool_is_gone_with_its_daemon_and_swept_after_a_crash() {
 }
 
 #[test]
-fn a_machine_from_the_pool_has_its_policy_its_clock_and_random_numbers_of_its_own() {
+fn claimed_vm_has_own_policy_clock_and_randomness() {
     let internet = internet_or_skip!();
     let host = host_or_skip!(internet.host_options(POOL));
     let client = host.client();
@@ -140,11 +140,11 @@ fn a_machine_from_the_pool_has_its_policy_its_clock_and_random_numbers_of_its_ow
     second.destroy();
 }
 
-/// The daemon ends itself at the step that this variable names.
+/// The daemon kills itself at the step that this variable names.
 const FAULT: &str = "AGENTISO_FAULT";
 
 #[test]
-fn a_machine_that_was_being_handed_over_when_the_daemon_died_is_whole_or_gone() {
+fn crash_during_claim_leaves_vm_whole_or_gone() {
     drop(host_or_skip!());
     let host = pooled();
     for step in ["claim.taken", "claim.identified", "claim.saved"] {
@@ -152,7 +152,7 @@ fn a_machine_that_was_being_handed_over_when_the_daemon_died_is_whole_or_gone() 
         host.cli_in(&[(FAULT, step)], &["ps"]);
         eventually("the daemon dies of a claim", Duration::from_secs(110), || {
             let made = host.cli(&["create", "web"]);
-            // One that was made anew has not passed the step.
+            // A workspace that did not come from the pool has not passed the step.
             if made.status.success() {
                 host.cli_ok(&["rm", "web"]);
             }
@@ -167,7 +167,7 @@ fn a_machine_that_was_being_handed_over_when_the_daemon_died_is_whole_or_gone() 
             assert_eq!(host.cli_ok(&["exec", "web", "--", "hostname"]), "web\n");
             host.cli_ok(&["rm", "web"]);
         }
-        // One that stands ready, with the one directory it has; nothing of the one that was claimed.
+        // Only the VM of the pool and its directory are left, and nothing of the claimed one.
         eventually("only the pool's own is left", Duration::from_secs(60), || {
             host.machines().len() == 1 && host.workspace_dirs() == 1
         });

@@ -1,4 +1,4 @@
-//! Whoever asks how it goes is told, by every tool that may take a while.
+//! Progress reports: every tool that may take a while sends them on request.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use agentiso_e2e::internet_or_skip;
 use agentiso_testkit::{Client, host_or_skip};
 use serde_json::{Value, json};
 
-/// How long a client waits for an answer before it gives up, in seconds.
+/// The seconds that a client waits for the answer of a tool.
 fn patience(tool: &str, arguments: &Value) -> u64 {
     match (tool, arguments["action"].as_str()) {
         ("swarm_run", _) => 300,
@@ -20,8 +20,8 @@ fn patience(tool: &str, arguments: &Value) -> u64 {
     }
 }
 
-/// Calls a tool that must report on itself, in words and in numbers that only grow, and end while clients wait for it.
-fn told(client: &Client, tool: &str, arguments: Value) -> Value {
+/// Calls a tool that must report progress with messages and growing numbers, and end within the clients' timeout.
+fn call_with_progress(client: &Client, tool: &str, arguments: Value) -> Value {
     let begun = Instant::now();
     let (result, reports) = client.tool_with_progress(tool, arguments.clone());
     let (took, patience) = (begun.elapsed(), Duration::from_secs(patience(tool, &arguments)));
@@ -36,44 +36,47 @@ fn told(client: &Client, tool: &str, arguments: Value) -> Value {
 }
 
 #[test]
-fn every_tool_that_takes_a_while_reports_to_whoever_asks() {
+fn every_slow_tool_reports_progress() {
     let internet = internet_or_skip!();
     internet.repository("one.git", &DRAFTS);
     let test = host_or_skip!(internet.host_options(""));
     let client = test.client();
-    let told = |tool: &str, arguments: Value| told(&client, tool, arguments);
+    let call_with_progress = |tool: &str, arguments: Value| call_with_progress(&client, tool, arguments);
     let gold = json!({"workspace_id": "gold"});
     let with = |more: Value| {
         let mut arguments = gold.clone();
         arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         arguments
     };
-    told("workspace_prepare", json!({"name": "gold", "setup_commands": ["true"]}));
+    call_with_progress("workspace_prepare", json!({"name": "gold", "setup_commands": ["true"]}));
     client.tool("network_policy", with(json!({"allow_domains": ["git.test"]})));
-    told("git_clone", with(json!({"url": "http://git.test/one.git"})));
-    told("snapshot", with(json!({"action": "create", "name": "live", "include_memory": true})));
-    told("snapshot", with(json!({"action": "create", "name": "still"})));
+    call_with_progress("git_clone", with(json!({"url": "http://git.test/one.git"})));
+    call_with_progress("snapshot", with(json!({"action": "create", "name": "live", "include_memory": true})));
+    call_with_progress("snapshot", with(json!({"action": "create", "name": "still"})));
     for snapshot in ["live", "still"] {
-        told("snapshot", with(json!({"action": "restore", "name": snapshot})));
+        call_with_progress("snapshot", with(json!({"action": "restore", "name": snapshot})));
     }
-    told("workspace_fork", with(json!({"snapshot_name": "live", "new_name": "one"})));
-    told("workspace_fork", with(json!({"snapshot_name": "still", "count": 2})));
+    call_with_progress("workspace_fork", with(json!({"snapshot_name": "live", "new_name": "one"})));
+    call_with_progress("workspace_fork", with(json!({"snapshot_name": "still", "count": 2})));
     let commit = "cd /workspace && echo x > new && git add new && git -c user.name=A -c user.email=a@b commit -q -m new";
     client.tool("exec", json!({"workspace_id": "one", "command": commit}));
     let merge = json!({"source_workspaces": ["one"], "target_workspace": "gold", "strategy": "sequential"});
-    assert_eq!(told("workspace_merge", merge)["total_commits_applied"], 1);
-    told("git_push", with(json!({})));
+    assert_eq!(call_with_progress("workspace_merge", merge)["total_commits_applied"], 1);
+    call_with_progress("git_push", with(json!({})));
     let task = json!({"name": "a", "command": "true"});
-    told("swarm_run", json!({"golden_workspace": "gold", "snapshot_name": "still", "tasks": [task]}));
+    call_with_progress(
+        "swarm_run",
+        json!({"golden_workspace": "gold", "snapshot_name": "still", "tasks": [task]}),
+    );
     let roles = json!([{"name": "ann", "role": "worker"}]);
-    told("team", json!({"action": "create", "name": "web", "roles": roles}));
+    call_with_progress("team", json!({"action": "create", "name": "web", "roles": roles}));
     client.tool("team", json!({"action": "destroy", "name": "web"}));
-    told("workspace_stop", gold.clone());
-    told("workspace_start", gold.clone());
+    call_with_progress("workspace_stop", gold.clone());
+    call_with_progress("workspace_start", gold.clone());
     for name in ["one", "worker-1", "worker-2", "gold"] {
-        told("workspace_destroy", json!({"workspace_id": name}));
+        call_with_progress("workspace_destroy", json!({"workspace_id": name}));
     }
-    told("workspace_create", json!({"name": "last"}));
+    call_with_progress("workspace_create", json!({"name": "last"}));
     client.tool("workspace_destroy", json!({"workspace_id": "last"}));
     test.assert_no_workspaces_left();
 }

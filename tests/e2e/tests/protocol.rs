@@ -39,7 +39,7 @@ const TOOLS: [&str; 31] = [
 ];
 
 #[test]
-fn the_oldest_handshake_is_accepted_and_names_the_server() {
+fn oldest_handshake_is_accepted_and_names_agentiso() {
     let host = host_or_skip!();
     let client = host.raw_client(&[]);
     let hello = client.initialize();
@@ -52,7 +52,7 @@ fn the_oldest_handshake_is_accepted_and_names_the_server() {
 }
 
 #[test]
-fn the_log_has_what_was_asked_for_and_standard_output_none_of_it() {
+fn logging_never_reaches_standard_output() {
     for (filter, lines) in [("off", false), ("debug", true)] {
         let environment = vec![("RUST_LOG".to_owned(), filter.to_owned())];
         let host = host_or_skip!(HostOptions { environment, ..HostOptions::default() });
@@ -66,7 +66,7 @@ fn the_log_has_what_was_asked_for_and_standard_output_none_of_it() {
 }
 
 #[test]
-fn every_tool_is_listed_described_and_annotated_and_the_list_is_stable() {
+fn tool_list_is_complete_annotated_and_stable() {
     let host = host_or_skip!();
     let client = host.client();
     // Without params, as some clients send it.
@@ -112,7 +112,7 @@ fn text_and_structured_content_each_suffice() {
 }
 
 #[test]
-fn profiles_choose_what_is_listed_and_earlier_names_still_work() {
+fn profiles_select_the_listed_tools() {
     let host = host_or_skip!();
     let client = host.raw_client(&["--tools", "core"]);
     client.initialize();

@@ -1,4 +1,4 @@
-//! What survives a kill -9, and what is cleaned up after one.
+//! Recovery after kill -9 of the daemon or a VM: what survives, and what is cleaned up.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -16,7 +16,7 @@ fn adopt_all(host: &TestHost) -> agentiso_testkit::Client {
 }
 
 #[test]
-fn a_killed_daemon_loses_nothing() {
+fn killed_daemon_loses_nothing() {
     let host = host_or_skip!();
     let first = host.client();
     let ws = first.workspace_with(json!({"name": "survivor"}));
@@ -39,7 +39,7 @@ fn a_killed_daemon_loses_nothing() {
 }
 
 #[test]
-fn a_stopped_daemon_stops_its_machines_and_keeps_their_disks() {
+fn stopped_daemon_stops_vms_and_keeps_disks() {
     let host = host_or_skip!();
     let first = host.client();
     let ws = first.workspace_with(json!({"name": "kept"}));
@@ -52,7 +52,7 @@ fn a_stopped_daemon_stops_its_machines_and_keeps_their_disks() {
     let out = next.tool("exec", json!({"workspace_id": "kept", "command": "cat /root/note"})).json();
     assert_eq!(out["stdout"], "here\n");
 
-    // Whoever started it at a terminal ends it there, in the same order.
+    // Ctrl-C at a terminal (SIGINT) ends the daemon in the same way.
     let daemon = host.daemon().expect("a daemon runs");
     daemon.signal(Signal::INT);
     daemon.wait_gone(Duration::from_secs(90));
@@ -61,7 +61,7 @@ fn a_stopped_daemon_stops_its_machines_and_keeps_their_disks() {
 }
 
 #[test]
-fn a_killed_machine_is_noticed_and_can_be_started_again() {
+fn killed_vm_is_noticed_and_can_restart() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -79,7 +79,7 @@ fn a_killed_machine_is_noticed_and_can_be_started_again() {
 }
 
 #[test]
-fn a_machine_that_dies_while_no_daemon_runs_is_shown_as_stopped() {
+fn vm_dead_without_daemon_is_shown_as_stopped() {
     let host = host_or_skip!();
     let first = host.client();
     let ws = first.workspace_with(json!({"name": "dead"}));
@@ -93,7 +93,7 @@ fn a_machine_that_dies_while_no_daemon_runs_is_shown_as_stopped() {
     });
 }
 
-/// Has QEMU stop a machine, as a daemon does for the last pages of a snapshot.
+/// Pauses a VM through QMP, as a daemon does for the last pages of a snapshot.
 fn pause(host: &TestHost) {
     let run = std::fs::read_dir(host.data().join("run")).expect("a directory").flatten();
     let socket = run.map(|entry| entry.path().join("qmp.sock")).find(|path| path.exists());
@@ -107,14 +107,14 @@ fn pause(host: &TestHost) {
 }
 
 #[test]
-fn a_machine_that_stood_still_when_its_daemon_died_goes_on_with_the_right_time() {
+fn paused_vm_resumes_with_the_correct_clock() {
     let host = host_or_skip!();
     let first = host.client();
     let ws = first.workspace_with(json!({"name": "paused"}));
     ws.sh("true");
     host.kill_daemon();
     pause(&host);
-    // Time in which nothing happens is what this is about.
+    // The test needs time to pass while the VM is paused.
     std::thread::park_timeout(Duration::from_secs(4));
     let next = adopt_all(&host);
     let out = next.tool("exec", json!({"workspace_id": "paused", "command": "date +%s.%N"})).json();
@@ -124,7 +124,7 @@ fn a_machine_that_stood_still_when_its_daemon_died_goes_on_with_the_right_time()
 }
 
 #[test]
-fn frozen_machines_outlive_a_restart_with_their_memory() {
+fn frozen_vm_keeps_memory_across_daemon_restart() {
     let host = host_or_skip!();
     let first = host.client();
     let ws = first.workspace_with(json!({"name": "survivor"}));
@@ -146,11 +146,11 @@ fn frozen_machines_outlive_a_restart_with_their_memory() {
     assert_eq!(host.machines(), machines);
 }
 
-/// Overwrites the command line of a process, as whoever broke into it could.
+/// Overwrites the command line of a process, as an attacker inside it could.
 fn blank_command_line(pid: i32) {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
     let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_ascii_whitespace().collect();
-    // Fields 48 and 49 of proc(5), of which the first two are before the bracket.
+    // Fields 48 and 49 of proc(5); the first two are before the bracket.
     let [begin, end] = [45, 46].map(|at| fields[at].parse::<u64>().expect("an address"));
     let memory =
         std::fs::OpenOptions::new().write(true).open(format!("/proc/{pid}/mem")).expect("its memory");
@@ -158,7 +158,7 @@ fn blank_command_line(pid: i32) {
 }
 
 #[test]
-fn disguised_machines_do_not_survive_a_restart() {
+fn disguised_vm_is_killed_by_next_daemon() {
     let host = host_or_skip!();
     let first = host.client();
     let ws = first.workspace_with(json!({"name": "survivor"}));
@@ -176,13 +176,13 @@ fn disguised_machines_do_not_survive_a_restart() {
     assert_eq!(shell(&host, "cat /root/note"), "kept");
 }
 
-/// Runs a command in the one workspace there is, from the shell.
+/// Runs a command in the only workspace through the CLI.
 fn shell(host: &TestHost, command: &str) -> String {
     host.cli_ok(&["exec", "survivor", "--", "sh", "-c", command]).trim().to_owned()
 }
 
 #[test]
-fn damaged_older_and_removed_state_files_lose_nothing() {
+fn damaged_older_or_missing_ledger_loses_nothing() {
     let host = host_or_skip!();
     let first = host.client();
     let ws = first.workspace_with(json!({"name": "survivor"}));
@@ -195,7 +195,7 @@ fn damaged_older_and_removed_state_files_lose_nothing() {
     let (id, machines) = (ws.id.clone(), host.machines());
     let description = host.data().join("workspaces").join(&id).join("workspace.json");
 
-    // One byte of the ledger is wrong.
+    // Case 1: one byte of the ledger is damaged.
     host.kill_daemon();
     let mut bytes = std::fs::read(host.state_file()).unwrap();
     let middle = bytes.len() / 2;
@@ -204,9 +204,9 @@ fn damaged_older_and_removed_state_files_lose_nothing() {
     assert_eq!(shell(&host, &lives), "two");
     assert_eq!(host.machines(), machines, "the same machine, and the same process in it");
     let status = host.cli_ok(&["status"]);
-    assert!(status.contains("was entered from its directory"), "{status}");
+    assert!(status.contains("was read from its directory"), "{status}");
 
-    // The ledger is of the version before, which had no descriptions.
+    // Case 2: the ledger is of schema 4, which had no descriptions.
     host.kill_daemon();
     std::fs::remove_file(&description).unwrap();
     let mut state = host.state();
@@ -219,7 +219,8 @@ fn damaged_older_and_removed_state_files_lose_nothing() {
     assert_eq!(host.machines(), machines);
     assert!(description.exists());
 
-    // There is none: nothing is listed, nothing is lost, and it comes back with its processes.
+    // Case 3: there is no ledger. Nothing is listed, nothing is lost, and the workspace is recovered with its
+    // processes.
     host.kill_daemon();
     std::fs::remove_file(host.state_file()).unwrap();
     assert_eq!(host.client().tool("workspace_list", json!({})).text, "[]");
@@ -240,7 +241,7 @@ fn damaged_older_and_removed_state_files_lose_nothing() {
 }
 
 #[test]
-fn an_unreadable_state_file_is_kept_aside() {
+fn unreadable_ledger_is_kept_aside() {
     let host = host_or_skip!();
     std::fs::create_dir_all(host.data()).unwrap();
     std::fs::write(host.state_file(), "{ not json").unwrap();
@@ -254,7 +255,7 @@ fn an_unreadable_state_file_is_kept_aside() {
 }
 
 #[test]
-fn the_state_file_has_the_documented_shape() {
+fn ledger_has_the_documented_shape() {
     use std::os::unix::fs::PermissionsExt;
     let host = host_or_skip!();
     let client = host.client();
@@ -275,7 +276,7 @@ fn the_state_file_has_the_documented_shape() {
 }
 
 #[test]
-fn a_second_daemon_says_who_is_there_already() {
+fn second_daemon_names_the_running_one() {
     let host = host_or_skip!();
     let _client = host.client();
     let output = host.cli(&["daemon"]);
@@ -286,7 +287,7 @@ fn a_second_daemon_says_who_is_there_already() {
 }
 
 #[test]
-fn a_cancelled_create_leaves_nothing_behind() {
+fn cancelled_create_leaves_nothing() {
     let host = host_or_skip!();
     let client = host.client();
     client.workspace().destroy();
@@ -294,11 +295,11 @@ fn a_cancelled_create_leaves_nothing_behind() {
         let pending = client.start_tool("workspace_create", json!({"name": "never"}));
         let _answered_already = pending.wait_for(Duration::from_millis(wait_ms));
         client.cancel(&pending);
-        // A cancel may come too late for the engine; then the workspace is there, whole.
+        // A cancellation may come too late; then the workspace is complete.
         eventually("the create ends one way or the other", Duration::from_secs(60), || {
             let list = client.tool("workspace_list", json!({})).json();
             if list[0]["state"] == "running" {
-                // It may still be on its way out; then there is nothing left to destroy.
+                // It may be being removed already; then this destroy fails.
                 client.try_tool("workspace_destroy", json!({"workspace_id": "never"}));
             }
             list.as_array().unwrap().is_empty() && host.machines().is_empty()

@@ -1,4 +1,4 @@
-//! Resources of a real machine: read by address, and followed.
+//! MCP resources of a real workspace: reading by URI, completion and subscriptions.
 
 use agentiso_testkit::{Client, LONG, RpcReply, eventually, host_or_skip};
 use serde_json::{Value, json};
@@ -7,14 +7,14 @@ fn read(client: &Client, uri: &str) -> Value {
     client.request("resources/read", json!({"uri": uri})).result()["contents"][0].clone()
 }
 
-fn is_told(client: &Client, uri: &str) -> bool {
+fn was_notified(client: &Client, uri: &str) -> bool {
     client.unsolicited().iter().any(|message| {
         message["method"] == "notifications/resources/updated" && message["params"]["uri"] == uri
     })
 }
 
 #[test]
-fn a_machine_is_read_and_followed_by_its_address() {
+fn workspace_resources_are_read_and_subscribed() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace_with(json!({"name": "web"}));
@@ -34,19 +34,19 @@ fn a_machine_is_read_and_followed_by_its_address() {
         .result();
     assert_eq!(completed["completion"]["values"], json!(["/workspace/"]));
 
-    // A job tells when it ends, although nobody asks.
+    // The end of a job is notified.
     let started =
         ws.tool("exec_background", json!({"action": "start", "command": "sleep 2; echo over"})).json();
     let job = format!("agentiso://workspace/web/job/{}", started["job_id"]);
     client.request("resources/subscribe", json!({"uri": job})).result();
-    eventually("the end of the job is told", LONG, || is_told(&client, &job));
+    eventually("the end of the job is told", LONG, || was_notified(&client, &job));
     let ended: Value = serde_json::from_str(read(&client, &job)["text"].as_str().unwrap()).unwrap();
     assert_eq!(
         (&ended["running"], &ended["exit_code"], &ended["stdout"]),
         (&json!(false), &json!(0), &json!("over\n"))
     );
 
-    // So does a workspace, whoever changes it; and what belongs to one session is hidden from the next.
+    // Changes of a workspace are notified, no matter who makes them. Other sessions cannot read it.
     let address = "agentiso://workspace/web";
     client.request("resources/subscribe", json!({"uri": address})).result();
     let other = host.client();
@@ -56,7 +56,7 @@ fn a_machine_is_read_and_followed_by_its_address() {
         "{refused:?}"
     );
     host.cli_ok(&["stop", "web"]);
-    eventually("the stop is told", LONG, || is_told(&client, address));
+    eventually("the stop is told", LONG, || was_notified(&client, address));
     let stopped: Value = serde_json::from_str(read(&client, address)["text"].as_str().unwrap()).unwrap();
     assert_eq!(stopped["state"], "stopped");
 }

@@ -1,4 +1,4 @@
-//! A host whose disk is full: the guest is suspended, loses nothing and goes on when there is room.
+//! A host whose disk is full: the guest is suspended, loses nothing and resumes when there is space.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentiso_testkit::{HostOptions, TestHost, eventually, host_or_skip, record_skip};
 use serde_json::json;
 
-/// A small file system of our own below /tmp, gone when this is dropped.
+/// A small file system below /tmp. It is unmounted on drop.
 struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {
@@ -40,7 +40,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_guest_that_fills_the_hosts_disk_is_suspended_and_goes_on_when_there_is_room() {
+fn full_host_disk_suspends_guest_until_space_returns() {
     drop(host_or_skip!());
     let disk = match SmallDisk::mount(2500) {
         Ok(disk) => disk,
@@ -49,14 +49,14 @@ fn a_guest_that_fills_the_hosts_disk_is_suspended_and_goes_on_when_there_is_room
     let host = TestHost::start_with(HostOptions { parent: disk.0.clone(), ..HostOptions::default() });
     let client = host.client();
     let ws = client.workspace();
-    // Somebody else fills the host's disk but for a little.
+    // Another file fills the host's disk except for 20 MiB.
     let filler = disk.0.join("filler");
     let length = disk.free_bytes() - (20 << 20);
     let filled = Command::new("fallocate").arg("-l").arg(length.to_string()).arg(&filler).status();
     assert!(filled.expect("fallocate runs").success());
     ws.sh("nohup sh -c 'head -c 60000000 /dev/zero | tr \"\\0\" x > /root/big; sync; echo > /root/done' >/dev/null 2>&1 &");
     eventually("the guest is suspended", Duration::from_secs(90), || ws.state() == "suspended");
-    ws.tool_error("exec", json!({ "command": "true" })).mentions(&["no room"]);
+    ws.tool_error("exec", json!({ "command": "true" })).mentions(&["disk is full"]);
     client.tool_error("workspace_create", json!({})).mentions(&["space"]);
 
     std::fs::remove_file(&filler).expect("the filler goes");

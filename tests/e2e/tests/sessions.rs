@@ -1,4 +1,4 @@
-//! Who owns what: two clients, ghosts, adoption, quota.
+//! Ownership: two clients, sessions that are gone, adoption, quota.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ fn adopt_without_force(client: &Client, id: &str) {
 }
 
 #[test]
-fn a_workspace_belongs_to_one_session() {
+fn workspace_belongs_to_one_session() {
     let host = host_or_skip!();
     let (owner, other) = (host.client(), host.client());
     let ws = owner.workspace();
@@ -39,13 +39,13 @@ fn a_workspace_belongs_to_one_session() {
 }
 
 #[test]
-fn what_a_client_leaves_can_be_adopted_by_the_next_one() {
+fn next_client_can_adopt_abandoned_workspaces() {
     let host = host_or_skip!();
     let first = host.client();
     let ws = first.workspace_with(json!({"name": "left"}));
     ws.sh("echo still here > /root/note; (sleep 1000 & echo $! > /root/pid) >/dev/null 2>&1");
     let id = ws.id.clone();
-    // What is under way keeps nobody.
+    // A running call does not delay the end of `serve`.
     let _under_way =
         first.start_tool("exec", ws.with_id(json!({"command": "touch /root/begun; sleep 1000"})));
     eventually("the command runs", Duration::from_secs(60), || ws.exec("test -e /root/begun").exit_code == 0);
@@ -65,7 +65,7 @@ fn what_a_client_leaves_can_be_adopted_by_the_next_one() {
 }
 
 #[test]
-fn a_bulk_adoption_takes_what_has_no_live_owner_and_nothing_else() {
+fn bulk_adoption_takes_only_ownerless_workspaces() {
     let host = host_or_skip!();
     let (gone, alive, next) = (host.client(), host.client(), host.client());
     let none = next.tool("workspace_adopt", json!({})).json();
@@ -87,7 +87,7 @@ fn a_bulk_adoption_takes_what_has_no_live_owner_and_nothing_else() {
 }
 
 #[test]
-fn destroying_what_a_ghost_owns_needs_no_adoption_first() {
+fn ownerless_workspace_is_destroyed_without_adoption() {
     let host = host_or_skip!();
     let first = host.client();
     let ws = first.workspace();
@@ -101,7 +101,7 @@ fn destroying_what_a_ghost_owns_needs_no_adoption_first() {
 }
 
 #[test]
-fn twenty_creates_at_once_against_a_quota_of_ten_give_exactly_ten() {
+fn parallel_creates_respect_the_session_quota() {
     let host: TestHost =
         host_or_skip!(HostOptions { max_workspaces: 50, memory_mb: 128, ..HostOptions::default() });
     let client = host.client();

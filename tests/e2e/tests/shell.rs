@@ -1,4 +1,4 @@
-//! The command line, as a person or a script uses it.
+//! The CLI, as a person or a script uses it.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Output, Stdio};
@@ -23,7 +23,7 @@ fn json(host: &TestHost, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn without_templates_every_machine_boots() {
+fn disabled_templates_force_a_cold_boot() {
     let config = "[vm]\ntemplates = false\n".to_owned();
     let host = host_or_skip!(HostOptions { config, ..HostOptions::default() });
     let created = json(&host, &["create", "box", "--json"]);
@@ -34,9 +34,9 @@ fn without_templates_every_machine_boots() {
 }
 
 #[test]
-fn the_daemon_keeps_nothing_open_that_belongs_to_whoever_started_it() {
+fn daemon_closes_descriptors_of_its_starter() {
     let host = host_or_skip!();
-    // Not close-on-exec: as a shell's redirections and `flock` leave theirs.
+    // Not close-on-exec, like the descriptors of shell redirections and `flock`.
     let (mut ours, closing) = std::io::pipe().unwrap();
     let theirs = rustix::io::dup(&closing).unwrap();
     drop(closing);
@@ -50,7 +50,7 @@ fn the_daemon_keeps_nothing_open_that_belongs_to_whoever_started_it() {
 }
 
 #[test]
-fn a_machine_from_the_shell() {
+fn cli_creates_uses_and_removes_a_workspace() {
     let host = host_or_skip!();
     host.cli_ok(&["create", "box"]);
     assert!(host.cli_ok(&["ps"]).contains("box"));
@@ -82,7 +82,7 @@ fn a_machine_from_the_shell() {
 }
 
 #[test]
-fn the_shell_sees_and_uses_what_clients_made() {
+fn cli_uses_workspaces_of_clients() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace_with(serde_json::json!({"name": "theirs"}));
@@ -96,7 +96,7 @@ fn the_shell_sees_and_uses_what_clients_made() {
 }
 
 #[test]
-fn mistakes_are_explained() {
+fn cli_errors_name_the_mistake() {
     let host = host_or_skip!();
     refused(&host.cli(&["exec", "nobody", "--", "true"]), &["nobody"]);
     refused(&host.cli(&["create", "a b"]), &["name"]);
@@ -111,7 +111,7 @@ fn mistakes_are_explained() {
 }
 
 #[test]
-fn status_needs_no_daemon_and_flags_what_died() {
+fn status_flags_dead_vms_without_a_daemon() {
     let host = host_or_skip!();
     assert!(host.cli(&["status"]).status.success());
     assert!(host.daemon().is_none(), "status started a daemon");
@@ -124,7 +124,7 @@ fn status_needs_no_daemon_and_flags_what_died() {
 }
 
 #[test]
-fn a_check_says_what_was_picked() {
+fn check_lists_the_chosen_components() {
     let host = host_or_skip!();
     let text = host.cli_ok(&["check"]);
     for part in ["qemu", "kernel", "debian-minimal", "accelerator"] {
@@ -134,7 +134,7 @@ fn a_check_says_what_was_picked() {
 }
 
 #[test]
-fn on_a_terminal_there_is_no_client_and_serve_waits_for_a_signal() {
+fn serve_on_a_terminal_waits_for_signals() {
     let host = host_or_skip!();
     let serve = format!("{} serve -c {}", host.program().display(), host.config_path().display());
     let mut script = Command::new("script");
@@ -167,7 +167,7 @@ fn on_a_terminal_there_is_no_client_and_serve_waits_for_a_signal() {
 }
 
 #[test]
-fn the_shell_has_the_commands_of_the_contract() {
+fn cli_has_the_commands_of_the_contract() {
     let host = host_or_skip!();
     let text = |arguments: &[&str]| {
         let output = host.cli(arguments);
@@ -178,7 +178,7 @@ fn the_shell_has_the_commands_of_the_contract() {
     assert_eq!(text(&["check"]).0, Some(0));
     assert!(host.data().join("transfers").is_dir(), "made if it is missing");
     let (code, said) = text(&["init", "--yes", "--pool-path", "/nosuch"]);
-    assert!(code == Some(0) && said.contains("ignores it"), "what is there is kept: {said}");
+    assert!(code == Some(0) && said.contains("--pool-path is ignored"), "what is there is kept: {said}");
 
     let config = std::fs::read_to_string(host.config_path()).unwrap();
     std::fs::write(host.config_path(), config.replace("[server]\n", "[server]\ntools = \"core\"\n")).unwrap();
@@ -211,7 +211,7 @@ fn the_shell_has_the_commands_of_the_contract() {
     let state = status.lines().find(|line| line.starts_with("state: ")).unwrap();
     assert!(state.contains(", saved ") && state.ends_with(" ago"), "{state}");
     let (_, logs) = text(&["logs", "box"]);
-    assert!(logs.contains("box, and ready"), "{logs}");
+    assert!(logs.contains("ready as box"), "{logs}");
     let dir = host.data().join("workspaces").join(&id);
     let more: String = (1..=60).map(|number| format!("line {number}\n")).collect();
     for log in ["console.log", "stderr.log"] {
@@ -231,7 +231,7 @@ fn the_shell_has_the_commands_of_the_contract() {
 
     std::fs::write(host.state_file(), "{ not json").unwrap();
     let (code, status) = text(&["status"]);
-    assert!(code == Some(0) && status.contains("cannot be read"), "{status}");
+    assert!(code == Some(0) && status.contains("state: unreadable"), "{status}");
     let config = std::fs::read_to_string(host.config_path()).unwrap();
     std::fs::write(host.config_path(), format!("{config}[vm]\nkernel_path = \"/nosuch/vmlinuz\"\n")).unwrap();
     let (code, found) = text(&["check"]);

@@ -1,11 +1,11 @@
-//! Machines restored from one template are machines of their own.
+//! VMs restored from one template share no identity.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use agentiso_testkit::{TestWorkspace, host_or_skip};
 use serde_json::json;
 
-/// What must differ between two machines, by name.
+/// Values that must differ between two VMs, by name.
 const OF_ITS_OWN: [(&str, &str); 9] = [
     ("host name", "hostname"),
     ("/etc/hostname", "cat /etc/hostname"),
@@ -32,7 +32,7 @@ fn seconds_off(ws: &TestWorkspace<'_>) -> f64 {
 fn siblings_of_one_template_share_no_identity() {
     let host = host_or_skip!();
     let client = host.client();
-    // The first machine's template is made in the background at the latest; all three then come from it.
+    // The template is made in the background during the first create at the latest; all others come from it.
     let machines: Vec<_> =
         (0..3).map(|i| client.workspace_with(json!({"name": format!("sibling-{i}")}))).collect();
     for (what, command) in OF_ITS_OWN {
@@ -56,7 +56,7 @@ fn siblings_of_one_template_share_no_identity() {
 }
 
 #[test]
-fn a_started_machine_keeps_its_identity_but_not_its_random_numbers() {
+fn restarted_vm_keeps_identity_but_not_randomness() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();

@@ -1,11 +1,11 @@
-//! States to come back to: disk alone, and disk with memory.
+//! Snapshots of the disk alone, and of disk and memory: create, restore, diff, delete.
 
 use std::time::{Duration, Instant};
 
 use agentiso_testkit::{LONG, TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
 
-/// A process that counts into a file, and only in memory knows how far it is.
+/// A process that counts into a file and keeps its count only in memory.
 const COUNT: &str = "nohup sh -c 'n=0; while :; do n=$((n+1)); echo $n > /tmp/n; mv /tmp/n /tmp/count; sleep 0.05; done' \
                      >/dev/null 2>&1 & echo $!";
 
@@ -17,7 +17,7 @@ fn counts_on(ws: &TestWorkspace<'_>, from: u64) {
     eventually("the process counts on", LONG, || count(ws) > from);
 }
 
-/// The most that the differences of an ordinary workspace may take: seconds, on a host that is busy besides.
+/// The time limit for the diff of an ordinary workspace on a busy host.
 const DIFF_TAKES: Duration = Duration::from_secs(20);
 
 fn paths(changed: &Value) -> Vec<&str> {
@@ -25,7 +25,7 @@ fn paths(changed: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_restore_brings_files_back_and_deletes_no_snapshot() {
+fn restore_reverts_files_and_keeps_snapshots() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -62,7 +62,7 @@ fn a_restore_brings_files_back_and_deletes_no_snapshot() {
 }
 
 #[test]
-fn every_write_that_was_acknowledged_is_in_a_snapshot() {
+fn acknowledged_writes_are_in_the_snapshot() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -74,7 +74,7 @@ fn every_write_that_was_acknowledged_is_in_a_snapshot() {
 }
 
 #[test]
-fn a_workspace_goes_on_while_its_memory_is_taken_and_its_processes_come_back() {
+fn memory_snapshot_preserves_running_processes() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -97,7 +97,7 @@ fn a_workspace_goes_on_while_its_memory_is_taken_and_its_processes_come_back() {
     assert_eq!(ws.exec("test -e /root/lost").exit_code, 1, "disk and memory are of one instant");
     assert_ne!(ws.sh("od -An -tx1 -N16 /dev/urandom"), random);
 
-    // The same snapshot once more, from a workspace that is stopped.
+    // The same snapshot again, from a stopped workspace.
     ws.stop();
     ws.restore("m").mentions(&["processes go on"]);
     ws.sh(&format!("kill -0 {pid}"));
@@ -105,7 +105,7 @@ fn a_workspace_goes_on_while_its_memory_is_taken_and_its_processes_come_back() {
 }
 
 #[test]
-fn a_diff_lists_the_paths_that_changed() {
+fn diff_lists_the_changed_paths() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -131,12 +131,12 @@ fn a_diff_lists_the_paths_that_changed() {
 }
 
 #[test]
-fn deleting_a_snapshot_gives_its_space_back() {
+fn deleting_a_snapshot_frees_its_space() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
     let used = || ws.info()["disk_used_bytes"].as_u64().unwrap();
-    // The same blocks each time: what is written elsewhere would not be freed by anything but a discard.
+    // Overwrites the same blocks each time: old blocks elsewhere would be freed by a discard only.
     let fill = "dd if=/dev/urandom of=/workspace/blob bs=1000000 count=16 conv=notrunc,fsync 2>&1";
     for name in ["a", "b", "c"] {
         ws.sh(fill);
@@ -154,7 +154,7 @@ fn deleting_a_snapshot_gives_its_space_back() {
         eventually("the space comes back", Duration::from_secs(60), || used() + bytes < before);
     };
     comes_back(12_000_000);
-    // The layer under the one that a running machine writes to is merged when the machine is down.
+    // While the VM runs, the layer below a small head is not merged.
     ws.stop();
     ws.delete_snapshot("c");
     ws.delete_snapshot("a");
@@ -164,7 +164,7 @@ fn deleting_a_snapshot_gives_its_space_back() {
 }
 
 #[test]
-fn mistakes_are_refused_with_a_way_on() {
+fn bad_snapshot_requests_suggest_a_fix() {
     let host = host_or_skip!();
     let config = std::fs::read_to_string(host.config_path()).unwrap();
     let config = config.replace("[resources]\n", "[resources]\nmax_snapshots_per_workspace = 2\n");
@@ -198,7 +198,7 @@ fn mistakes_are_refused_with_a_way_on() {
 }
 
 #[test]
-fn snapshots_survive_a_daemon_that_was_killed() {
+fn snapshots_survive_a_killed_daemon() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace_with(json!({"name": "kept"}));
@@ -218,7 +218,7 @@ fn snapshots_survive_a_daemon_that_was_killed() {
 }
 
 #[test]
-fn snapshots_from_the_shell() {
+fn cli_takes_lists_and_restores_snapshots() {
     let host = host_or_skip!();
     host.cli_ok(&["create", "box"]);
     host.cli_ok(&["exec", "box", "--", "echo one > /root/file"]);
@@ -230,7 +230,7 @@ fn snapshots_from_the_shell() {
     let diff = host.cli_ok(&["snapshot", "diff", "box", "clean"]);
     assert!(diff.contains("A /root/new") && diff.contains("M /root/file"), "{diff}");
     let restored = host.cli_ok(&["restore", "box", "clean"]);
-    assert!(restored.contains("processes go on"), "{restored}");
+    assert!(restored.contains("processes continue"), "{restored}");
     assert_eq!(host.cli_ok(&["exec", "box", "--", "cat", "/root/file"]), "one\n");
     let tree = host.cli_ok(&["tree", "box"]);
     assert!(tree.contains("● box") && tree.contains("└─ @clean") && tree.contains("current"), "{tree}");

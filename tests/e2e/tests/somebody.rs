@@ -1,4 +1,5 @@
-//! A server of somebody who is not root, with images that root has built: all of it is theirs, and nothing is missing.
+//! A daemon of an ordinary user, with images that root has built: it can do everything, and all its files belong to
+//! that user.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -7,10 +8,10 @@ use std::time::Duration;
 use agentiso_testkit::{HostOptions, TestHost, TestWorkspace, eventually, host_or_skip, record_skip};
 use serde_json::json;
 
-/// `nobody`, wherever there is one.
+/// The user id of `nobody`.
 const NOBODY: u32 = 65534;
 
-/// A process that counts, and only in memory knows how far it is.
+/// A process that counts and keeps its count only in memory.
 const COUNT: &str = "nohup sh -c 'n=0; while :; do n=$((n+1)); echo $n > /run/n; mv /run/n /run/count; sleep 0.1; done' \
                      >/dev/null 2>&1 &";
 
@@ -23,13 +24,13 @@ fn counts_on(ws: &TestWorkspace<'_>) {
     eventually("the process goes on", Duration::from_secs(60), || count(ws) > from);
 }
 
-/// Whose a process is: real, effective, saved and for files.
+/// The user ids of a process (real, effective, saved, file system) and its effective capabilities.
 fn owners(pid: i32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().filter(|line| line.starts_with("Uid:") || line.starts_with("CapEff:")).collect()
 }
 
-/// What of a directory belongs to somebody else.
+/// The files below a directory that belong to other users.
 fn of_others(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -45,7 +46,7 @@ fn of_others(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn somebody_who_is_not_root_has_machines_with_memory_restored_and_forked() {
+fn ordinary_user_restores_and_forks_with_memory() {
     if !rustix::process::geteuid().is_root() {
         return record_skip("only root can run a server as somebody else");
     }
@@ -54,7 +55,7 @@ fn somebody_who_is_not_root_has_machines_with_memory_restored_and_forked() {
 }
 
 #[test]
-fn landlocked_machines_are_restored_and_forked_with_memory() {
+fn landlocked_vms_restore_and_fork_with_memory() {
     if !rustix::process::geteuid().is_root() {
         return record_skip("only root can run a server as somebody else");
     }
@@ -103,7 +104,7 @@ fn machines_live_with_memory(host: &TestHost, jail: &str) {
     }
     assert_eq!(of_others(&host.data()), Vec::<String>::new());
 
-    // The next daemon of theirs takes all of it up.
+    // The user's next daemon takes over all workspaces.
     host.kill_daemon();
     let next = host.client();
     next.tool("workspace_adopt", json!({}));

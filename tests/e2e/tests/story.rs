@@ -1,5 +1,5 @@
-//! One story from beginning to end, as an agent lives it: a repository is prepared, a server is started in it, four forks
-//! change it at once, their work comes together in three ways, is pushed, and nothing is left.
+//! One complete workflow: a repository is prepared, a server is started in it, four forks change it in parallel, their
+//! work is merged in three ways and pushed, and nothing is left.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use agentiso_e2e::internet_or_skip;
 use agentiso_testkit::{Client, TestHost, TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
 
-/// Tells everybody who connects what it made up when it was started, and never wrote down.
+/// Sends a random number to every client. The number is drawn at the start and exists only in memory.
 const SERVE: &str = "\
 import random, socket
 secret = str(random.getrandbits(64)).encode()
@@ -19,7 +19,7 @@ while True:
         client.sendall(secret)
 ";
 
-/// The repository's tests: every part has one line, and the server of the machine that they run in answers.
+/// The repository's tests: every part has one line, and the server in the same guest answers.
 const CHECK: &str = "\
 import glob, socket
 parts = {name: open(name).read() for name in sorted(glob.glob('part-*.txt'))}
@@ -37,7 +37,7 @@ const COMMITS: [&[(&str, &str)]; 4] = [
 
 const REPOSITORY: &str = "app.git";
 
-/// Each changes a file that no other changes, runs the tests, and commits.
+/// One task per part: it changes its own file, runs the tests, and commits.
 fn tasks() -> Value {
     let task = |number: u32| {
         let command = format!(
@@ -48,7 +48,7 @@ fn tasks() -> Value {
     (1..=4).map(task).collect()
 }
 
-/// Runs the tasks in four forks and gives back the answer. Every task has seen the server, and its own part done.
+/// Runs the tasks in four forks and returns the answer. Every task has reached the server, and seen one finished part.
 fn swarm(client: &Client, secret: &str, more: Value) -> Value {
     let mut arguments = json!({"golden_workspace": "app", "snapshot_name": "live", "tasks": tasks()});
     arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -66,7 +66,7 @@ fn names(client: &Client) -> Vec<String> {
     list.as_array().unwrap().iter().map(name).collect()
 }
 
-/// The tests pass with all four parts done; the work goes to a branch of its own and is what git on the host finds there.
+/// Checks that the tests pass with all four parts, pushes the branch, and compares it with the repository on the host.
 fn push(internet: &Internet, ws: &TestWorkspace<'_>, secret: &str, branch: &str) {
     assert_eq!(ws.sh("cd /workspace && python3 check.py"), format!("{secret} 4"), "{branch}");
     let head = ws.sh("cd /workspace && git rev-parse HEAD");
@@ -79,7 +79,7 @@ fn push(internet: &Internet, ws: &TestWorkspace<'_>, secret: &str, branch: &str)
     }
 }
 
-/// No machine, socket, file, port or rule; what is left of the daemon ends with it.
+/// Asserts that no VM, socket, file or port is left, and stops the daemon.
 fn assert_clean(internet: &Internet, host: &TestHost, port: u64) {
     host.assert_no_workspaces_left();
     assert_eq!(internet.greeting_at_host("127.0.0.1", port), "refused");
@@ -92,7 +92,7 @@ fn assert_clean(internet: &Internet, host: &TestHost, port: u64) {
 }
 
 #[test]
-fn a_repository_goes_through_a_swarm_three_merges_and_a_push_and_leaves_nothing() {
+fn swarm_work_is_merged_pushed_and_cleaned_up() {
     let internet = internet_or_skip!();
     internet.repository(REPOSITORY, &COMMITS);
     let host = host_or_skip!(internet.host_options(""));
@@ -112,7 +112,7 @@ fn a_repository_goes_through_a_swarm_three_merges_and_a_push_and_leaves_nothing(
     assert_eq!(internet.greeting_at_host("127.0.0.1", port), secret);
     app.snapshot_with_memory("live");
 
-    // One after the other, by the swarm itself, whose workers go with it.
+    // Sequential merge by the swarm itself, which destroys its workers.
     let merged = swarm(&client, &secret, json!({"merge_strategy": "sequential"}));
     let detail: Value = serde_json::from_str(merged["merge"]["detail"].as_str().unwrap()).unwrap();
     assert_eq!((&detail["success"], &detail["total_commits_applied"]), (&json!(true), &json!(4)), "{detail}");
@@ -122,7 +122,7 @@ fn a_repository_goes_through_a_swarm_three_merges_and_a_push_and_leaves_nothing(
     );
     push(&internet, &app, &secret, "main");
 
-    // The other ways, from workers that stay, each into a machine of its own.
+    // The other strategies: from workers that stay, each into a separate fork.
     let kept = swarm(&client, &secret, json!({"cleanup": false}));
     let sources: Vec<&Value> = (0..4).map(|number| &kept["tasks"][number]["workspace_id"]).collect();
     for (strategy, branch) in [("branch-per-source", "by-branch"), ("cherry-pick", "by-cherry-pick")] {

@@ -6,7 +6,7 @@ use agentiso_testkit::{HostOptions, eventually, host_or_skip};
 use serde_json::json;
 
 #[test]
-fn the_images_own_init_runs_with_the_agent_beside_it() {
+fn image_init_runs_beside_the_agent() {
     let host = host_or_skip!(HostOptions {
         base_image: "debian-system".to_owned(),
         config: "[vm]\ninit_mode = \"system\"\n".to_owned(),
@@ -15,7 +15,7 @@ fn the_images_own_init_runs_with_the_agent_beside_it() {
     let client = host.client();
     let ws = client.workspace_with(json!({"name": "with-systemd"}));
     assert_eq!(ws.sh("readlink /proc/1/exe"), "/usr/lib/systemd/systemd");
-    // A machine without a network may end up "degraded"; what matters is that the boot ends.
+    // A guest without a network may end up "degraded"; what matters is that the boot ends.
     eventually("the image's own boot ends", Duration::from_secs(300), || {
         ["running\n", "degraded\n"].contains(&ws.exec("systemctl is-system-running").stdout.as_str())
     });

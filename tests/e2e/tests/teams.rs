@@ -1,11 +1,11 @@
-//! Teams of real machines: who reaches whom, tasks that run in them, and that nothing is left.
+//! Teams with real VMs: network between members, tasks, inboxes, and clean removal.
 
 use std::time::Duration;
 
 use agentiso_testkit::{Client, HostOptions, TestHost, eventually, host_or_skip};
 use serde_json::{Value, json};
 
-/// Long enough for a task under emulation on a busy host.
+/// The time limit for a task under emulation on a busy host.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn team(client: &Client, arguments: Value) -> Value {
@@ -45,7 +45,7 @@ fn sh(client: &Client, workspace: &str, command: &str) -> String {
     ran["stdout"].as_str().unwrap().trim_end().to_owned()
 }
 
-/// A server that greets everybody, in a member's machine.
+/// Starts a server in a member's guest that sends a greeting.
 fn serve(client: &Client, workspace: &str) {
     let server = "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); setsockopt(S, SOL_SOCKET, SO_REUSEADDR, 1); \
                   bind(S, sockaddr_in(7000, INADDR_ANY)) or die; listen(S, 5); \
@@ -54,13 +54,13 @@ fn serve(client: &Client, workspace: &str) {
     client.tool("exec_background", json!({"action": "start", "workspace_id": workspace, "command": command}));
 }
 
-/// What a machine hears from the server of another.
+/// The greeting that one guest gets from the server of another.
 fn greeting(client: &Client, from: &str, ip: &str) -> String {
-    heard(client, from, ip, 7000)
+    read_port(client, from, ip, 7000)
 }
 
-/// What a machine hears at a port of another, or why it hears nothing.
-fn heard(client: &Client, from: &str, ip: &str, port: u16) -> String {
+/// The data that one guest gets from a port of another, or the error.
+fn read_port(client: &Client, from: &str, ip: &str, port: u16) -> String {
     let call = format!(
         "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); alarm 10; \
          connect(S, sockaddr_in({port}, inet_aton(\"{ip}\"))) or do {{ print \"$!\"; exit }}; print <S>"
@@ -74,7 +74,7 @@ fn ip(client: &Client, workspace: &str) -> String {
 }
 
 #[test]
-fn members_of_a_team_work_together_and_go_together() {
+fn team_members_exchange_messages_and_run_tasks() {
     let notes = tempfile::tempdir().unwrap();
     let config = format!("[vault]\nenabled = true\npath = \"{}\"\n", notes.path().display());
     let host: TestHost = host_or_skip!(HostOptions { config, ..HostOptions::default() });
@@ -142,7 +142,7 @@ fn members_of_a_team_work_together_and_go_together() {
 }
 
 #[test]
-fn members_reach_each_other_and_strangers_reach_nobody() {
+fn only_team_members_reach_each_other() {
     let host = host_or_skip!();
     let client = host.client();
     make(&client, "web", &["ann", "bob"], None);
@@ -152,7 +152,7 @@ fn members_reach_each_other_and_strangers_reach_nobody() {
     eventually("a member hears another", PATIENCE, || greeting(&client, "web.ann", &bob) == "hello");
     assert_ne!(greeting(&client, &stranger.name, &bob), "hello");
 
-    // The team below is near to the one above, and what is open to it ends with it.
+    // Members of a subteam reach those of the parent team, and the subteam ends with it.
     make(&client, "sub", &["cy"], Some("web"));
     assert_eq!(greeting(&client, "sub.cy", &bob), "hello");
     host.kill_daemon();
@@ -169,7 +169,7 @@ fn members_reach_each_other_and_strangers_reach_nobody() {
 }
 
 #[test]
-fn tasks_go_on_while_the_daemon_is_killed() {
+fn team_tasks_survive_a_killed_daemon() {
     let host = host_or_skip!();
     let client = host.client();
     make(&client, "web", &["ann", "bob"], None);
@@ -177,7 +177,7 @@ fn tasks_go_on_while_the_daemon_is_killed() {
     for number in 0..5 {
         assign(&client, "bob", json!({"task_id": format!("t{number}"), "command": wait}));
     }
-    // A task of which the inbox says that it is being started is not started again.
+    // A task that the inbox marks as started is not started again.
     let inbox = || {
         let teams = std::fs::read_dir(host.data().join("mail")).into_iter().flatten().flatten();
         let texts = teams.filter_map(|team| std::fs::read(team.path().join("bob.log")).ok());
@@ -187,7 +187,7 @@ fn tasks_go_on_while_the_daemon_is_killed() {
         inbox().matches("\"deadline\"").count() == 4
     });
     host.kill_daemon();
-    // Whoever only looks needs no daemon, starts none, and touches neither machines nor what is written about them.
+    // `team-status` needs no daemon, starts none, and changes neither VMs nor the ledger.
     let written = || std::fs::read(host.state_file()).unwrap();
     let (before, machines) = (written(), host.machines());
     let table = host.cli_ok(&["team-status", "web"]);
@@ -221,14 +221,14 @@ print S "$method $path HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Length: ", le
 $_ = join "", <S>; s/.*?\r\n\r\n//s; print;
 "#;
 
-/// What a program in a member's machine is answered; an empty object if nobody listens.
+/// Sends a request from within a member's guest. Returns an empty object if nothing listens.
 fn ask(client: &Client, workspace: &str, request: &str) -> Value {
     let said = sh(client, workspace, &format!("perl /root/ask.pl {request}"));
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said:?}"))
 }
 
-/// Whether a program could take the port. It reuses the address, as servers do: connections that have just ended do not
-/// keep it from binding, and a listener does.
+/// Whether a program could bind the port. It sets SO_REUSEADDR, as servers do, so that only a listener is in the way
+/// and not connections that have just ended.
 fn port_is_free(client: &Client, workspace: &str) -> bool {
     let bind = "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); setsockopt(S, SOL_SOCKET, SO_REUSEADDR, 1); \
                 print bind(S, sockaddr_in(8080, INADDR_ANY)) ? 1 : 0";
@@ -240,7 +240,7 @@ fn received(client: &Client, agent: &str) -> Value {
 }
 
 #[test]
-fn a_member_has_its_messages_inside_its_machine_and_nobody_else_has() {
+fn member_inbox_is_served_only_in_its_guest() {
     let host = host_or_skip!();
     let client = host.client();
     make(&client, "web", &["ann", "bob"], None);
@@ -249,7 +249,7 @@ fn a_member_has_its_messages_inside_its_machine_and_nobody_else_has() {
     let health = ask(&client, "web.bob", "GET /health");
     assert!(health["uptime_secs"].is_u64() && health["version"].is_string(), "{health}");
 
-    // A message is given once, in one place or the other.
+    // A message is delivered once, in the guest or through the tool.
     for content in ["one", "two"] {
         let sent =
             json!({"action": "message", "name": "web", "agent": "ann", "to": "bob", "content": content});
@@ -272,17 +272,20 @@ fn a_member_has_its_messages_inside_its_machine_and_nobody_else_has() {
     let nobody = r#"POST /messages '{"to": "eve", "content": "x"}'"#;
     assert_eq!(ask(&client, "web.bob", nobody)["error"]["code"], "not_a_member");
 
-    // The group lets the traffic of members through, and yet the port is not there for another one: it is the
-    // loopback's, in a machine whose own servers are heard.
+    // Members can reach each other's servers, but not this port: it listens on the guest's loopback only.
     let bob = ip(&client, "web.bob");
     serve(&client, "web.bob");
     eventually("a member hears another", PATIENCE, || greeting(&client, "web.ann", &bob) == "hello");
-    assert_eq!(heard(&client, "web.ann", &bob, 8080), "Connection refused");
-    assert_eq!(heard(&client, "web.bob", &bob, 8080), "Connection refused", "not even by its own address");
+    assert_eq!(read_port(&client, "web.ann", &bob, 8080), "Connection refused");
+    assert_eq!(
+        read_port(&client, "web.bob", &bob, 8080),
+        "Connection refused",
+        "not even by its own address"
+    );
     let listening = sh(&client, "web.bob", "grep ' 0A ' /proc/net/tcp | awk '{print $2}' | grep ':1F90$'");
     assert_eq!(listening, "0100007F:1F90", "127.0.0.1 and no other address");
 
-    // Others find the port free, also a fork whose memory was a member's.
+    // In other workspaces the port is free, also in a fork with a member's memory.
     assert!(!port_is_free(&client, "web.bob"));
     let snapshot =
         json!({"action": "create", "workspace_id": "web.bob", "name": "s", "include_memory": true});
@@ -292,7 +295,7 @@ fn a_member_has_its_messages_inside_its_machine_and_nobody_else_has() {
     eventually("a fork is no member", PATIENCE, || port_is_free(&client, "copy"));
     assert_eq!(ask(&client, "copy", "GET /messages"), json!({}));
 
-    // What was not fetched is there for the next daemon, and after a restart of the machine.
+    // Messages that were not fetched survive a restart of the daemon and of the VM.
     team(
         &client,
         json!({"action": "message", "name": "web", "agent": "ann", "to": "bob", "content": "three"}),

@@ -1,4 +1,4 @@
-//! Files and directories between the transfer directory of the host and a guest.
+//! Transfer of files and directories between the host's transfer directory and a guest.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -30,7 +30,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("there").permissions().mode() & 0o7777
 }
 
-/// What a random number generator gives for a seed: no byte of it can be guessed from the others.
+/// Pseudo-random bytes, always the same.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -45,7 +45,7 @@ fn noise(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_binary_file_goes_both_ways_unchanged() {
+fn binary_file_round_trips_unchanged() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -78,7 +78,7 @@ fn a_binary_file_goes_both_ways_unchanged() {
 }
 
 #[test]
-fn a_directory_goes_both_ways_with_all_that_is_in_it() {
+fn directory_round_trips_with_modes_and_links() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -116,7 +116,7 @@ fn a_directory_goes_both_ways_with_all_that_is_in_it() {
 }
 
 #[test]
-fn nothing_outside_of_the_transfer_directory_is_touched() {
+fn transfer_never_leaves_its_directory() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -145,7 +145,8 @@ fn nothing_outside_of_the_transfer_directory_is_touched() {
     }
     assert_eq!(fs::read(secret).expect("read"), b"hush");
     assert_eq!(ws.read("/f"), "from the guest");
-    // A directory from a guest has no links that leave it, and those that stay are not followed by the next transfer.
+    // Links in a directory from a guest must not leave it, and the next transfer does not follow those that stay
+    // inside.
     for target in ["/", "../../secret", "sub/../../secret"] {
         ws.sh(&format!("rm -rf /d; mkdir -p /d/sub; ln -s {target} /d/sub/away"));
         let refused = ws.tool_error("file_transfer", arguments("download", "d", "/d"));
@@ -161,7 +162,7 @@ fn nothing_outside_of_the_transfer_directory_is_touched() {
 }
 
 #[test]
-fn what_cannot_be_transferred_says_why_and_leaves_nothing() {
+fn failed_transfer_names_reason_and_leaves_nothing() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
@@ -201,7 +202,7 @@ fn what_cannot_be_transferred_says_why_and_leaves_nothing() {
 }
 
 #[test]
-fn a_long_transfer_reports_and_delays_no_other_call() {
+fn long_transfer_reports_without_delaying_calls() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();

@@ -1,5 +1,4 @@
-//! What becomes of a host whose agentiso is replaced: by this build, while machines of the version before run, and by one
-//! that does not know its files.
+//! Upgrades: this build takes over running VMs of an older version, and refuses files of a newer version.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -13,7 +12,7 @@ use agentiso_testkit::{
 };
 use serde_json::{Value, json};
 
-/// A process that counts into a file, and only in memory knows how far it is.
+/// A process that counts into a file and keeps its count only in memory.
 const COUNT: &str = "nohup sh -c 'n=0; while :; do n=$((n+1)); echo $n > /tmp/n; mv /tmp/n /tmp/count; sleep 0.05; done' \
                      >/dev/null 2>&1 & echo $!";
 
@@ -21,19 +20,19 @@ fn count(ws: &TestWorkspace<'_>) -> u64 {
     ws.sh("cat /tmp/count 2>/dev/null || echo 0").parse().expect("a number")
 }
 
-/// The process with that number is there, and is the one that counts.
+/// Checks that the process with this pid is alive and still counts.
 fn counts_on(ws: &TestWorkspace<'_>, pid: &str) {
     ws.sh(&format!("kill -0 {pid}"));
     let from = count(ws);
     eventually("the process counts on", LONG, || count(ws) > from);
 }
 
-/// A host with machines that boot, each with the agent of the build that started it.
+/// A host without templates: every VM boots with the agent of the build that starts it.
 fn options() -> HostOptions {
     HostOptions { config: "[vm]\ntemplates = false\n".to_owned(), own_cache: true, ..HostOptions::default() }
 }
 
-/// What a list says that must not change.
+/// The fields of the workspace list that must not change.
 fn known(client: &Client) -> Vec<[Value; 4]> {
     let list = client.tool("workspace_list", json!({})).json();
     let list = list.as_array().unwrap_or_else(|| panic!("not a list: {list}"));
@@ -43,7 +42,7 @@ fn known(client: &Client) -> Vec<[Value; 4]> {
     known
 }
 
-/// What somebody hears who connects to a port of this host.
+/// The data that a port of this host sends.
 fn greeting(port: u64) -> String {
     let mut text = String::new();
     let connected = TcpStream::connect(("127.0.0.1", u16::try_from(port).expect("a port")));
@@ -57,16 +56,16 @@ fn jail(ws: &TestWorkspace<'_>) -> Value {
     ws.info()["jail"].clone()
 }
 
-/// Of how many workspaces `check` says that their machines have no jail.
+/// The number of workspaces whose VMs have no jail according to `check`.
 fn unjailed(host: &TestHost) -> usize {
     let checked: Value = serde_json::from_slice(&host.cli(&["check", "--json"]).stdout).expect("JSON");
     let outcomes = checked["checks"].as_array().unwrap_or_else(|| panic!("no checks in {checked}"));
     let jail = outcomes.iter().find(|outcome| outcome["name"] == "jail").expect("a line about the jail");
     let detail = jail["detail"].as_str().expect("a text");
-    detail.split_once("; started without one: ").map_or(0, |(_, names)| names.split(", ").count())
+    detail.split_once("; running without a jail: ").map_or(0, |(_, names)| names.split(", ").count())
 }
 
-/// The agent of a machine, by its content.
+/// The hash of the agent in a guest.
 fn agent(ws: &TestWorkspace<'_>) -> String {
     ws.sh("sha256sum < /proc/1/exe")
 }
@@ -77,7 +76,7 @@ fn layers(host: &TestHost, ws: &TestWorkspace<'_>) -> usize {
     files.filter(|file| file.path().extension().is_some_and(|ending| ending == "qcow2")).count()
 }
 
-/// Ends the daemon as a crash does and lets this build go on with its files.
+/// Kills the daemon and starts another build on the same files.
 fn upgrade(host: &mut TestHost, client: Client, to: &Path) -> Client {
     host.kill_daemon();
     drop(client);
@@ -87,7 +86,7 @@ fn upgrade(host: &mut TestHost, client: Client, to: &Path) -> Client {
     client
 }
 
-/// The version before, or a return from the test after recording why there is none.
+/// The older binary; without one, records a skip and returns from the test.
 macro_rules! older_or_skip {
     () => {
         match older_binary() {
@@ -103,17 +102,17 @@ macro_rules! older_or_skip {
 }
 
 #[test]
-fn running_machines_outlive_an_upgrade() {
+fn running_vms_survive_an_upgrade() {
     let older = older_or_skip!();
     lets_machines_run_on(host_or_skip!(options()), &older);
 }
 
-/// The jail is another one there, and files cannot be given to anybody.
+/// An ordinary user has another kind of jail, and cannot change the owner of files.
 #[test]
-fn running_machines_outlive_an_ordinary_users_upgrade() {
+fn running_vms_survive_an_unprivileged_upgrade() {
     let older = older_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        record_skip("it is what running_machines_outlive_an_upgrade does if root does not run it");
+        record_skip("it is what running_vms_survive_an_upgrade does if root does not run it");
         return;
     }
     lets_machines_run_on(host_or_skip!(HostOptions { privileged: false, ..options() }), &older);
@@ -149,7 +148,7 @@ fn lets_machines_run_on(mut host: TestHost, older: &Path) {
     assert_eq!((before.len(), machines.len()), (3, 3), "{before:?}");
     assert_eq!(host.state()["schema_version"], 4, "the older build is of its time");
 
-    // The machines are the older build's; the daemon is this one's.
+    // The VMs were started by the older build; the daemon is of this build.
     let client = upgrade(&mut host, client, &current);
     assert_eq!((known(&client), host.machines()), (before, machines));
     let ws = client.existing(&id);
@@ -166,7 +165,7 @@ fn lets_machines_run_on(mut host: TestHost, older: &Path) {
     let received = client.tool("team", receive).json();
     assert_eq!((&received["count"], &received["messages"][0]["content"]), (&json!(1), &json!("hi")));
 
-    // What the older build exported has its memory too.
+    // A file exported by the older build is imported with its memory.
     let imported = host.cli_ok(&["snapshot", "import", export, "carried", "--json"]);
     let imported: Value = serde_json::from_str(&imported).expect("JSON");
     assert_eq!((&imported["rung"], &imported["warning"]), (&json!("memory"), &Value::Null), "{imported}");
@@ -174,7 +173,7 @@ fn lets_machines_run_on(mut host: TestHost, older: &Path) {
     assert_eq!(host.cli_ok(&["exec", "carried", "--", "sh", "-c", &look]), "two\n");
     host.cli_ok(&["rm", "carried"]);
 
-    // Its disk is taken apart and put together while it runs: QEMU has opened some of the layers by itself.
+    // Layers are added and merged while the VM runs: QEMU of the older build opened some of them by itself.
     assert_eq!(ws.snapshot_with_memory("again").json()["has_memory"], true);
     counts_on(&ws, &pid);
     ws.snapshot("last");
@@ -194,7 +193,7 @@ fn lets_machines_run_on(mut host: TestHost, older: &Path) {
     counts_on(&ws, &pid);
     assert_eq!(ws.sh("sha256sum < /root/blob"), blob);
 
-    // Memory that the older build took, and memory of a machine that it started.
+    // Memory snapshots taken by the older build, and by this build of a VM that the older one started.
     let forked = ws.fork_with("live", json!({"new_name": "alive"}));
     counts_on(&forked, &pid);
     assert_eq!((forked.sh("cat /root/file"), jail(&forked)), ("two".to_owned(), held.clone()));
@@ -211,7 +210,7 @@ fn lets_machines_run_on(mut host: TestHost, older: &Path) {
     ws.restore("anew").mentions(&["processes go on"]);
     counts_on(&ws, &pid);
 
-    // A start is what brings the agent and the jail of this build.
+    // A stop and start brings the agent and the jail of this build.
     let lead = client.existing("crew.lead");
     assert_eq!((jail(&lead), agent(&lead)), (json!("none"), old_agent.clone()));
     for ws in [&ws, &lead] {
@@ -228,7 +227,7 @@ fn lets_machines_run_on(mut host: TestHost, older: &Path) {
 }
 
 #[test]
-fn machines_at_the_bridge_outlive_an_upgrade() {
+fn bridge_vms_survive_an_upgrade() {
     let older = older_or_skip!();
     let internet = internet_or_skip!();
     let links =
@@ -260,7 +259,7 @@ fn machines_at_the_bridge_outlive_an_upgrade() {
     host.assert_no_workspaces_left();
 }
 
-/// Every file below a directory, with what is in it.
+/// Every file below a directory, with its content.
 fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).expect("a directory").flatten() {

@@ -1,11 +1,11 @@
-//! Notes on the host: over MCP, at the shell, and with an editor in between. No machine is needed.
+//! Notes on the host: through MCP, the CLI, and manual edits in between. No VM is needed.
 
 use std::path::PathBuf;
 
 use agentiso_testkit::{HostOptions, TestHost, host_or_skip};
 use serde_json::json;
 
-/// A host whose notes are in a directory of their own, which goes with the second value.
+/// Options for a host whose vault is this directory.
 fn options(notes: &tempfile::TempDir) -> HostOptions {
     let config = format!("[vault]\nenabled = true\npath = \"{}\"\n", notes.path().display());
     HostOptions { config, ..HostOptions::default() }
@@ -16,7 +16,7 @@ fn notes() -> tempfile::TempDir {
 }
 
 #[test]
-fn notes_outlive_sessions_and_daemons_and_are_shared_with_people() {
+fn notes_outlive_sessions_and_daemons() {
     let notes = notes();
     let host: TestHost = host_or_skip!(options(&notes));
     let file = |path: &str| -> PathBuf { notes.path().join(path) };
@@ -49,7 +49,7 @@ fn notes_outlive_sessions_and_daemons_and_are_shared_with_people() {
 }
 
 #[test]
-fn two_clients_write_one_note_and_nothing_is_lost() {
+fn concurrent_writes_to_a_note_lose_nothing() {
     let notes = notes();
     let host: TestHost = host_or_skip!(options(&notes));
     let clients = [host.client(), host.client()];
@@ -77,7 +77,7 @@ fn two_clients_write_one_note_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_vault_that_is_off_or_missing_says_what_to_do() {
+fn disabled_or_missing_vault_names_the_setting() {
     let host = host_or_skip!();
     let client = host.client();
     let error = client.tool_error("vault", json!({"action": "list"}));

@@ -1,5 +1,5 @@
-//! Namespaces of its own for a run: nothing that others do on this machine is taken for the server's, nothing of the run
-//! reaches them, and when the run ends, however it ends, the kernel ends every process of it.
+//! Namespaces for one run of the soak. They keep other programs of the host apart from the run in both directions, and
+//! when the run ends, in whatever way, the kernel kills all its processes.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -8,14 +8,14 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-/// Says to the program that it is inside.
+/// The variable that tells the program that it runs inside the namespaces.
 pub(crate) const INSIDE: &str = "AGENTISO_SOAK_INSIDE";
 
-/// The shell is the first process of the namespace: it collects the processes whose parents ended, as init does on a host.
+/// The shell is the first process of the namespace: it reaps orphaned processes, as init does on a host.
 const FIRST: &str = "ip link set lo up && \"$0\" \"$@\"; exit $?";
 
-/// Becomes the program that makes the namespaces, and that runs this one in them with the same arguments. Whoever kills it
-/// ends everything in them. Returns only if that fails.
+/// Executes `unshare`, which makes the namespaces and runs this program in them with the same arguments. Killing it
+/// ends everything in them. Returns only on failure.
 pub(crate) fn run_again(seed: u64) -> Result<Infallible> {
     if !rustix::process::geteuid().is_root() {
         bail!("the soak needs root: it has namespaces of processes, networks and mounts of its own");

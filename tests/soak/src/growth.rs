@@ -1,16 +1,16 @@
-//! The daemon's memory over time: it may grow while it works, and not for ever.
+//! The daemon's memory over time: a check that it does not grow without bound.
 
 use std::collections::BTreeMap;
 
-/// Within the life of one daemon, the least it takes may grow by this much between its first and its last third. Caches
-/// and the allocator's own slack are well below it. A daemon lives for some seconds, and for two minutes where it is
-/// spared: only a leak of some 36 MiB a minute is found. Slower ones need a daemon that is left alone for hours.
+/// The smallest memory of one daemon may grow by this much between the first and the last third of its life. Caches and
+/// the allocator's slack are well below it. A daemon lives for some seconds, and for two minutes where it is spared, so
+/// only a leak of some 36 MiB a minute is found. Slower leaks need a daemon that is left alone for hours.
 const MOST_GROWTH_KB: u64 = 48 << 10;
 
-/// No daemon of a soak may ever take more.
+/// The most memory that a daemon may ever take.
 const MOST_KB: u64 = 512 << 10;
 
-/// A life with fewer samples has shown nothing.
+/// A daemon with fewer samples is not judged.
 const FEWEST_SAMPLES: usize = 60;
 
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Looks at the daemon's resident memory.
+    /// Samples the daemon's resident memory.
     pub(crate) fn sample(&mut self, daemon: Option<i32>) {
         if let Some(pid) = daemon
             && let Some(kb) = resident_kb(pid)
@@ -32,7 +32,7 @@ impl Growth {
         self.lives.values().flatten().copied().max().unwrap_or(0)
     }
 
-    /// Every life that grew beyond its bound.
+    /// A description of every daemon that grew beyond its bound.
     pub(crate) fn problems(&self) -> Vec<String> {
         self.lives.iter().filter_map(|(pid, samples)| problem(*pid, samples)).collect()
     }

@@ -1,5 +1,5 @@
-//! What happened, line by line, and what was found: kept in the evidence directory as it happens, so that it is there
-//! whatever becomes of the run.
+//! The journal of a run: a line per event, and the findings. Both are written to the evidence directory at once, so
+//! that they survive any end of the run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,11 +12,11 @@ use anyhow::{Context as _, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// Something that was acknowledged is not there, or not as it was.
+    /// Acknowledged data is missing or changed.
     Lost,
-    /// Something is there that nobody needs any more.
+    /// Something was not removed.
     Leaked,
-    /// An error, or a silence, that no fault explains.
+    /// An error or a missing answer that no fault explains.
     Unexpected,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Counts {
     pub(crate) deeds: BTreeMap<String, u64>,
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) checks: u64,
-    /// As the server listed them at one time.
+    /// The most workspaces that the daemon listed at one time.
     pub(crate) most_workspaces: usize,
     pub(crate) findings: Vec<Finding>,
 }
@@ -75,14 +75,14 @@ impl Journal {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One line of what happened.
+    /// Writes one line about an event.
     pub(crate) fn note(&self, who: &str, text: &str) {
         let line = format!("{:8.2} {who:6} {text}\n", self.begun.elapsed().as_secs_f64());
-        // A log that cannot be written must not end the run; the findings are kept in memory as well.
+        // A log that cannot be written must not end the run. Findings are kept in memory as well.
         let _ = self.inner().log.write_all(line.as_bytes());
     }
 
-    #[expect(clippy::print_stderr, reason = "a finding is told as soon as it is made")]
+    #[expect(clippy::print_stderr, reason = "a finding is printed as soon as it is made")]
     pub(crate) fn find(&self, kind: Kind, who: &str, text: &str) {
         self.note(who, &format!("FOUND {kind:?}: {text}"));
         let line = format!("{:8.2} {kind:?} {who}: {text}", self.begun.elapsed().as_secs_f64());
@@ -100,12 +100,12 @@ impl Journal {
         *self.inner().faults.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// A workspace or a snapshot was compared with the model.
+    /// Counts a comparison of a workspace or a snapshot with the model.
     pub(crate) fn count_check(&self) {
         self.inner().checks += 1;
     }
 
-    /// The server listed so many workspaces.
+    /// Records how many workspaces the daemon listed.
     pub(crate) fn saw_workspaces(&self, there: usize) {
         let most = &mut self.inner().most_workspaces;
         *most = there.max(*most);

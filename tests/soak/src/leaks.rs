@@ -1,6 +1,6 @@
-//! What a server leaves on its host: counted before the first daemon starts and after the last has ended.
+//! Leak check: an inventory of the host before the first daemon starts and after the last has ended.
 //!
-//! The soak has namespaces of processes, networks and mounts of its own, so everything in them is the server's.
+//! The soak has its own process, network and mount namespaces, so everything in them belongs to agentiso.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use agentiso_testkit::TestHost;
 
-/// What may stay in the data directory: what does not belong to any workspace.
+/// Names that may stay in the data directory: they do not belong to any workspace.
 const KEPT: [&str; 12] = [
     "state.json",
     "agentiso.lock",
@@ -25,15 +25,15 @@ const KEPT: [&str; 12] = [
     "layers",
 ];
 
-/// Ledgers that could not be read are never removed.
+/// The prefix of ledgers that could not be read; they are never removed.
 const KEPT_ASIDE: &str = "state.json.";
 
-/// One thing each, as `kind: which`.
+/// The things found, each as `kind: which`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inventory(BTreeSet<String>);
 
 impl Inventory {
-    /// Everything that is there now and that only a server would leave.
+    /// Everything present that only agentiso would leave.
     pub(crate) fn take() -> Self {
         let mut found = BTreeSet::new();
         let mut add = |kind: &str, things: Vec<String>| {
@@ -49,13 +49,13 @@ impl Inventory {
         Self(found)
     }
 
-    /// What is there and was not before.
+    /// The things that were not there before.
     pub(crate) fn leaked_since(&self, before: &Self) -> Vec<String> {
         self.0.difference(&before.0).cloned().collect()
     }
 }
 
-/// What the data directory holds although no workspace is left.
+/// Files in the data directory that should be gone when no workspace is left.
 pub(crate) fn left_files(host: &TestHost) -> Vec<String> {
     let data = host.data();
     let is_kept = |name: &String| KEPT.contains(&name.as_str()) || name.starts_with(KEPT_ASIDE);
@@ -69,7 +69,7 @@ pub(crate) fn left_files(host: &TestHost) -> Vec<String> {
     left
 }
 
-/// What the ledger holds although no workspace is left.
+/// Entries of the ledger that should be gone when no workspace is left.
 pub(crate) fn left_entries(state: &serde_json::Value) -> Vec<String> {
     let keys = |part: &str| {
         let keys = state[part].as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
@@ -82,7 +82,7 @@ pub(crate) fn left_entries(state: &serde_json::Value) -> Vec<String> {
     keys("workspaces").into_iter().chain(keys("teams")).chain(owned).collect()
 }
 
-/// A file, or a directory with one somewhere in it.
+/// Whether the path is a file, or a directory with a file somewhere in it.
 fn holds_files(path: &Path) -> bool {
     !path.is_dir() || entries(path).iter().any(|name| holds_files(&path.join(name)))
 }
@@ -105,7 +105,7 @@ fn processes() -> Vec<String> {
         }
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let words = String::from_utf8_lossy(&line).replace('\0', " ");
-        // While a program is being started it has no command line, only a name.
+        // A program that is just being started has a name but no command line.
         let name =
             if words.is_empty() { fs::read_to_string(format!("/proc/{pid}/comm")).ok()? } else { words };
         Some(format!("{pid} {}", name.trim()))
@@ -113,10 +113,10 @@ fn processes() -> Vec<String> {
     told.collect()
 }
 
-/// A process that has ended and was not waited for yet.
+/// Whether a process has ended and was not waited for yet.
 fn is_zombie(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before the state may hold anything, parentheses included.
+    // The name before the state may contain anything, also parentheses.
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
@@ -128,7 +128,7 @@ fn mounts() -> Vec<String> {
     lines("/proc/self/mountinfo").iter().filter_map(|line| Some(line.split(' ').nth(4)?.to_owned())).collect()
 }
 
-/// Groups are shared with everything else on the host, so only what is called like ours counts.
+/// Cgroups are shared with the rest of the host, so only those with agentiso's names count.
 fn cgroups(dir: &Path, depth: usize) -> Vec<String> {
     let mut found = Vec::new();
     for name in entries(dir).into_iter().filter(|name| dir.join(name).is_dir()) {
@@ -142,7 +142,7 @@ fn cgroups(dir: &Path, depth: usize) -> Vec<String> {
     found
 }
 
-/// Tables of the kernel's packet filter, where there is a program that lists them.
+/// The tables of the kernel's packet filter, if `nft` is installed.
 fn nft() -> Vec<String> {
     let output = Command::new("nft").args(["list", "tables"]).output();
     output

@@ -1,8 +1,8 @@
-//! `agentiso-soak`: several clients do random things with tens of workspaces while random faults happen, against a model
-//! that knows what must be there.
+//! `agentiso-soak`: several clients run random operations on tens of workspaces during random faults, and compare the
+//! results with a model.
 //!
-//! What is done and what goes wrong follows from a seed; when it happens cannot. At the end everything is compared with
-//! the model and destroyed, and nothing may be left on the host. `./x soak` runs it; docs/reliability.md tells more.
+//! A seed determines the operations and faults, but not their timing. At the end everything is compared with the model
+//! and destroyed, and nothing may be left on the host. `./x soak` runs it; see docs/reliability.md.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program whose output is its purpose")]
 
 mod alone;
@@ -44,7 +44,7 @@ struct Arguments {
     /// Workspaces at a time, of all clients together
     #[arg(long, default_value_t = 24)]
     workspaces: usize,
-    /// Memory of each machine
+    /// Memory of each VM
     #[arg(long, default_value_t = 256)]
     memory_mb: u32,
     /// The most operations between two faults
@@ -95,7 +95,7 @@ fn soak(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Short enough to be typed again.
+/// A seed from the clock, short enough to be typed again.
 fn seed_of_the_moment() -> Result<u64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).context("a clock after 1970")?;
     Ok(since.as_nanos() as u64 % 1_000_000_000)

@@ -1,7 +1,7 @@
-//! Panics of the daemon, which a client may not notice: another answer, or another daemon, comes soon enough.
+//! Search for panics in the daemon's log. A client may not notice them, because a retry or the next daemon answers.
 //!
-//! Whoever starts a daemon gives it `daemon.log` for what it writes to standard error, so the message is there. A log that
-//! has grown becomes `daemon.log.1`; it is known again by its inode, so that no line is read twice.
+//! The daemon's standard error goes to `daemon.log`, so the panic message is there. A full log is renamed to
+//! `daemon.log.1`; it is recognised by its inode, so that no line is read twice.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,29 +9,29 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// The older one first, so that the lines come in their order.
+/// The older log first, so that lines come in order.
 const LOGS: [&str; 2] = ["daemon.log.1", "daemon.log"];
 
-/// What Rust prints when a thread panics, and when a process cannot even do that.
+/// Texts that Rust prints when a thread panics or a process aborts.
 const SIGNS: [&str; 3] = ["panicked at", "has overflowed its stack", "fatal runtime error"];
 
-/// What was read of the logs of one server.
+/// The position in the logs of one host.
 #[derive(Debug, Default)]
 pub(crate) struct Panics {
-    /// By inode, how many bytes.
+    /// The bytes already read, by inode.
     read: BTreeMap<u64, u64>,
 }
 
 impl Panics {
-    /// The panics in what was written since the last look, each with the line after it, which has the message.
+    /// The panics that were logged since the last call, each with the following line, which has the message.
     pub(crate) fn look(&mut self, data: &Path) -> Vec<String> {
         let (mut read, mut found) = (BTreeMap::new(), Vec::new());
         for name in LOGS {
-            // There may be none, and one that is put aside at this moment is found by the next look.
+            // The log may not exist; one that is being renamed is found by the next call.
             let Ok(mut file) = File::open(data.join(name)) else { continue };
             let Ok(metadata) = file.metadata() else { continue };
             let inode = metadata.ino();
-            // A number that was given to another file, which is shorter.
+            // A shorter file has reused the inode and is read from its start.
             let from = self.read.get(&inode).copied().filter(|from| *from <= metadata.len()).unwrap_or(0);
             let mut text = Vec::new();
             let whole = file.seek(SeekFrom::Start(from)).and_then(|_| file.read_to_end(&mut text)).is_ok();
@@ -39,7 +39,7 @@ impl Panics {
             found.extend(lines);
             read.insert(inode, from + length as u64);
         }
-        // One that is gone is forgotten: its number may soon be another's.
+        // A log that is gone is forgotten: its inode may be reused.
         if !read.is_empty() {
             self.read = read;
         }
@@ -47,8 +47,8 @@ impl Panics {
     }
 }
 
-/// The panics in a text, and how much of it need not be read again: a line that is not finished, and a panic whose message
-/// has not come yet, are left for later.
+/// The panics in a text, and the number of bytes that need not be read again. An incomplete line, and a panic whose
+/// message is missing, are left for the next call.
 fn panics_in(text: &[u8]) -> (Vec<String>, usize) {
     let mut found = Vec::new();
     let mut at = 0;
@@ -64,14 +64,14 @@ fn panics_in(text: &[u8]) -> (Vec<String>, usize) {
     (found, at)
 }
 
-/// The finished line that begins here, and where the next one does.
+/// The complete line that begins here, and the start of the next one.
 fn line_at(text: &[u8], from: usize) -> Option<(String, usize)> {
     let rest = text.get(from..)?;
     let length = rest.iter().position(|byte| *byte == b'\n')?;
     Some((String::from_utf8_lossy(&rest[..length]).into_owned(), from + length + 1))
 }
 
-/// The panics in what a program wrote that has ended.
+/// The panics in the output of a program that has ended.
 pub(crate) fn panics_told(text: &str) -> Vec<String> {
     panics_in(format!("{text}\n\n").as_bytes()).0
 }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn panic_is_told_once_across_rotation() {
+    fn panic_is_reported_once_across_rotation() {
         let dir = std::env::temp_dir().join(format!("aiso-soak-panics-{}", std::process::id()));
         create_dir_all(&dir).unwrap();
         let (log, older) = (dir.join("daemon.log"), dir.join("daemon.log.1"));

@@ -1,14 +1,14 @@
-//! What will be done and what will go wrong: a pure function of the seed. Only [`spares_daemon`] depends on time: it leaves
+//! The plan of operations and faults: a pure function of the seed. Only [`spares_daemon`] depends on time: it leaves
 //! faults out of the sequence.
 //!
-//! Each client has a sequence of [`Intent`]s, the storm a sequence of [`Strike`]s. An intent names a deed and a number;
-//! which workspace, snapshot or file it means is decided when it is carried out, by that number and by what is there.
+//! Each client has a sequence of [`Intent`]s, the storm a sequence of [`Strike`]s. An intent has a deed and a number.
+//! The number selects the workspace, snapshot or file among those that exist when the intent is carried out.
 
 use std::time::Duration;
 
 use crate::rng::Rng;
 
-/// What a client does.
+/// An operation of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Deed {
     Create,
@@ -87,17 +87,17 @@ impl Intents {
     }
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     KillDaemon,
-    /// A polite end, which stops all machines.
+    /// SIGTERM, which stops all VMs.
     StopDaemon,
     /// The daemon dies at a named step of this deed.
     DaemonAtStep(&'static str, Deed),
-    /// The machines that this deed is done to die while the daemon stands still at a named step of it.
+    /// The VMs of this deed die while the daemon pauses at a named step of it.
     MachineAtStep(&'static str, Deed),
-    /// The `serve` of a client dies while the daemon stands still at a named step of its deed.
+    /// The `serve` of a client dies while the daemon pauses at a named step of its deed.
     ServeAtStep(&'static str, Deed),
     KillMachine,
     PauseMachine {
@@ -107,7 +107,7 @@ pub(crate) enum Fault {
         secs: u64,
     },
     KillServe,
-    /// A client hangs up while its call is under way.
+    /// A client disconnects during its call.
     CutConnection,
     FillDisk {
         secs: u64,
@@ -121,20 +121,20 @@ pub(crate) enum Fault {
     JumpClock {
         secs: i64,
     },
-    /// The daemon is killed and finds a ledger that was damaged meanwhile.
+    /// The daemon is killed, and the next one finds a damaged ledger.
     DamageLedger(Damage),
 }
 
-/// So often there is a stretch of time in which every daemon lives on.
+/// The period in which one stretch without daemon faults occurs.
 const PERIOD: Duration = Duration::from_secs(600);
 
-/// When it begins within that time, so that a run of six minutes has one too.
+/// The stretch within each period. It begins early enough for a run of six minutes.
 const SPARED_FROM: Duration = Duration::from_secs(240);
 
 const SPARED_UNTIL: Duration = Duration::from_secs(360);
 
-/// Whether faults that end the daemon are left out at this time of the run. Otherwise none would live long enough to show
-/// that it grows.
+/// Whether faults that end the daemon are left out at this time of the run. Otherwise no daemon would live long enough
+/// to show a leak.
 pub(crate) fn spares_daemon(elapsed: Duration) -> bool {
     let within = elapsed.as_secs() % PERIOD.as_secs();
     (SPARED_FROM.as_secs()..SPARED_UNTIL.as_secs()).contains(&within)
@@ -142,9 +142,9 @@ pub(crate) fn spares_daemon(elapsed: Duration) -> bool {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
-    /// One byte of it is another.
+    /// One byte is changed.
     Byte,
-    /// Its second half is missing.
+    /// The second half is missing.
     Half,
 }
 
@@ -189,7 +189,7 @@ impl Fault {
     }
 }
 
-/// The daemon's named steps that the deeds of clients pass. Those of export, import and the warm pool are not among them.
+/// The daemon's named steps in the deeds of clients. Those of export, import and the warm pool are not among them.
 const STEPS: [(&str, Deed); 42] = [
     ("create.reserved", Deed::Create),
     ("create.ledgered", Deed::Create),
@@ -235,7 +235,7 @@ const STEPS: [(&str, Deed); 42] = [
     ("destroy.erased", Deed::Destroy),
 ];
 
-/// Those of them at which no machine runs, or none that the clients or the ledger say is under way.
+/// The steps at which no VM runs, or none that the clients or the ledger know.
 const WITHOUT_MACHINE: [&str; 9] = [
     "create.reserved",
     "create.ledgered",
@@ -261,11 +261,11 @@ pub(crate) fn tools_at(step: &str) -> &'static [&'static str] {
     }
 }
 
-/// Where the daemon can be made to fail a write.
+/// The points at which a write of the daemon can be made to fail.
 const PLACES: [&str; 6] =
     ["ledger.write", "ledger.sync", "files.write", "files.sync", "mail.write", "mail.sync"];
 
-/// Whether a place belongs to the mail of teams, which no machine needs.
+/// Whether a place belongs to the inboxes of teams, which no VM needs.
 pub(crate) fn is_of_mail(place: &str) -> bool {
     place.starts_with("mail.")
 }
@@ -304,7 +304,7 @@ const FAULTS: [(u64, Draft); 13] = [
     (2, Draft::Clock),
 ];
 
-/// How often the ledger is damaged, beside the weights above, unless it is to be left alone.
+/// The weight of ledger damage beside those above, unless it is turned off.
 const DAMAGE: (u64, Draft) = (1, Draft::Damage);
 
 /// One fault, and how many operations of the clients go before it.
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn every_step_and_write_has_a_place() {
-        // As text: building the daemon only for its lists would take longer than all other tests of this crate.
+        // Read as text: building the daemon only for its lists would take longer than all other tests of this crate.
         let read = |krate: &str| {
             let file = format!("{}/../../crates/{krate}/src/fault.rs", env!("CARGO_MANIFEST_DIR"));
             std::fs::read_to_string(file).unwrap()
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_die_only_where_there_are_some() {
+    fn vms_die_only_at_steps_with_vms() {
         assert!(WITHOUT_MACHINE.iter().all(|step| STEPS.iter().any(|(known, _)| known == step)));
         let of_machines = strikes(1).into_iter().filter_map(|strike| {
             let Fault::MachineAtStep(step, _) = strike.fault else { return None };

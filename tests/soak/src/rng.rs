@@ -1,13 +1,13 @@
-//! A small seeded generator (SplitMix64). The whole plan of a soak follows from one number, so the generator must give
-//! the same numbers in every version of every library: it is written here.
+//! A small seeded random number generator (SplitMix64). The plan of a soak follows from one seed, so the numbers must
+//! not change with the version of a library. Therefore it is written here.
 
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// A stream of its own for each part of a soak, so that one part's draws do not shift another's.
+    /// A separate stream for each part of a soak, so that one part's draws do not shift another's.
     pub(crate) fn stream(seed: u64, part: &str) -> Self {
-        // FNV-1a: short names give far apart states.
+        // FNV-1a gives very different states for short names.
         let hash = part.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -27,12 +27,12 @@ impl Rng {
         self.draw() % limit
     }
 
-    /// One of several that are not none, each as often.
+    /// One of several choices with equal probability. There must be at least one.
     pub(crate) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[usize::try_from(self.below(choices.len() as u64)).unwrap_or(0)]
     }
 
-    /// One of several, each as often as its weight says.
+    /// One of several choices, with probability by weight.
     pub(crate) fn weighted<T: Copy>(&mut self, choices: &[(u64, T)]) -> T {
         let total: u64 = choices.iter().map(|(weight, _)| weight).sum();
         let mut at = self.below(total);
@@ -46,7 +46,7 @@ impl Rng {
     }
 }
 
-/// One of a list by a number that was drawn earlier.
+/// Selects an element of a list by a number that was drawn earlier.
 pub(crate) fn pick<T>(list: &[T], choice: u64) -> Option<&T> {
     let length = u64::try_from(list.len()).ok().filter(|length| *length > 0)?;
     list.get(usize::try_from(choice % length).ok()?)

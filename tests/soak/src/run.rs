@@ -1,4 +1,4 @@
-//! One soak from its first daemon to its last.
+//! One run of the soak: start, clients and storm, comparison, report.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -13,15 +13,15 @@ use crate::report::Report;
 use crate::site::{Settings, Site, pause};
 use crate::storm::Storm;
 
-/// What ends by itself after the last call ends within this.
+/// The time in which background work ends after the last call.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What an idle daemon may have open at the end beyond what it had at the beginning.
+/// The number of descriptors that an idle daemon may have at the end beyond those at the beginning.
 const MOST_NEW_DESCRIPTORS: usize = 16;
 
-/// Runs, and gives the text of the report and whether nothing was found.
+/// Runs the soak. Returns the report, and whether there were no findings.
 pub(crate) fn run(settings: &Settings) -> Result<(String, bool)> {
     let begun = Instant::now();
     let site = Site::open(settings, Journal::create(&settings.evidence)?)?;
@@ -78,7 +78,7 @@ fn weather_and_clients<'a>(site: &'a Site, settings: &Settings) -> Storm<'a> {
     storm
 }
 
-/// What holds each QEMU on this host, in the words of `agentiso check`.
+/// The kind of jail on this host, as `agentiso check` reports it.
 fn jail(site: &Site) -> String {
     let output = site.host.cli(&["check", "--json"]);
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -87,7 +87,7 @@ fn jail(site: &Site) -> String {
     detail.and_then(|detail| detail.split(':').next()).unwrap_or("not known").to_owned()
 }
 
-/// A defect of the soak itself is a finding too, and does not end the run.
+/// Runs `work`. A panic of the soak itself is a finding too, and does not end the run.
 fn guarded(site: &Site, work: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         let text = panic.downcast_ref::<String>().cloned();

@@ -1,4 +1,4 @@
-//! Where it all happens: one server on a small disk of its own, and what its clients and the storm share.
+//! The site of a run: one agentiso host on a small disk, and the state that its clients and the storm share.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use anyhow::{Context as _, Result, bail};
 use crate::journal::Journal;
 use crate::weather::Weather;
 
-/// The disk that the server's data is on: a sparse file with a file system as hosts have them. It does not become full by
-/// what the clients do, only when the storm fills it.
+/// The size of the disk with the daemon's data: a sparse file with ext4, as hosts have it. The clients cannot fill it;
+/// only the storm does.
 const DISK_BYTES: u64 = 32 << 30;
 
-/// The daemon reads from the file that this variable names where it is to fail.
+/// The variable that names the file from which the daemon reads where to fail.
 const FAULT_FILE: &str = "AGENTISO_FAULT_FILE";
 
-/// A network as small as this runs out of addresses if some are not given back.
+/// A small network that runs out of addresses if some are not released.
 const SUBNET_PREFIX: u8 = 25;
 
 #[derive(Debug)]
@@ -30,27 +30,27 @@ pub(crate) struct Site {
     pub(crate) fault_file: PathBuf,
     pub(crate) journal: Journal,
     pub(crate) weather: Weather,
-    /// Held for reading by whoever starts a daemon, for writing by the storm while none may be started.
+    /// Held for reading while a daemon is started, and for writing by the storm while none may be started.
     pub(crate) gate: RwLock<()>,
     /// The clients' connections, so that the storm can end them.
     pub(crate) connections: Vec<Mutex<Option<Arc<Client>>>>,
-    /// What each client waits for.
+    /// The call that each client waits for.
     pub(crate) calls: Vec<Mutex<Option<Call>>>,
-    /// The names of all workspaces that each client is sure to own, and the first digits of their ids.
+    /// The workspaces that each client certainly owns: names, and the first digits of their ids.
     pub(crate) owned: Vec<Mutex<BTreeMap<String, String>>>,
-    /// Whether each client's session has taken over all that the client owns.
+    /// Whether each client's session has adopted all workspaces of the client.
     pub(crate) has_adopted: Vec<AtomicBool>,
-    /// Whether a daemon had to make the ledger again from the workspaces' directories.
+    /// Whether a daemon had to rebuild the ledger from the workspaces' directories.
     pub(crate) ledger_was_lost: AtomicBool,
     pub(crate) deadline: Instant,
     over: AtomicBool,
 }
 
-/// A call of a tool that was not answered yet.
+/// A tool call that was not answered yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) tool: String,
-    /// The first digits of the id of the workspace that it is about.
+    /// The first digits of the id of its workspace.
     pub(crate) machine: Option<String>,
     pub(crate) makes_machines: bool,
 }
@@ -63,9 +63,9 @@ pub(crate) struct Settings {
     pub(crate) workspaces: usize,
     pub(crate) memory_mb: u32,
     pub(crate) operations_between_faults: u64,
-    /// Whether the ledger is damaged now and then.
+    /// Whether the ledger is damaged from time to time.
     pub(crate) damages_ledger: bool,
-    /// What connects the workspaces: the configuration's `network.backend`.
+    /// The configuration's `network.backend`.
     pub(crate) backend: String,
     pub(crate) evidence: PathBuf,
 }
@@ -111,12 +111,12 @@ impl Site {
         self.over.load(Ordering::Acquire) || Instant::now() >= self.deadline
     }
 
-    /// Ends the run before its time.
+    /// Ends the run early.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
     }
 
-    /// Notes what a client waits for.
+    /// Records the call that a client waits for.
     pub(crate) fn awaits(&self, client: usize, call: Option<Call>) {
         *self.calls[client].lock().unwrap_or_else(PoisonError::into_inner) = call;
     }
@@ -126,14 +126,14 @@ impl Site {
         owned.insert(name.to_owned(), short.to_owned());
     }
 
-    /// Whether a client knows this machine as its own.
+    /// Whether a client owns the workspace of this VM.
     pub(crate) fn is_known(&self, short: &str) -> bool {
         self.owned.iter().any(|owned| {
             owned.lock().unwrap_or_else(PoisonError::into_inner).values().any(|known| known == short)
         })
     }
 
-    /// Whether a client is connected with a session that owns all that the client owns.
+    /// Whether a client is connected and its session has adopted all its workspaces.
     pub(crate) fn holds_its_own(&self, client: usize) -> bool {
         let connection = self.connections[client].lock().unwrap_or_else(PoisonError::into_inner);
         self.has_adopted[client].load(Ordering::Acquire)
@@ -144,16 +144,16 @@ impl Site {
         self.owned[client].lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// Gives the disk back. What the server left is in the report already, and its processes end with the namespaces.
+    /// Unmounts the disk. Leftovers are in the report already, and processes end with the namespaces.
     pub(crate) fn close(self) -> Result<()> {
         let disk = self.disk.clone();
-        // The destructor of the host would fail on what was found.
+        // The destructor of the host would panic on leftovers.
         std::mem::forget(self);
         Command::new("umount").arg("-l").arg(&disk).status().context("umount")?;
         std::fs::remove_dir(&disk).with_context(|| format!("removing {}", disk.display()))
     }
 
-    /// Copies what explains a finding out of the server's directory, which goes with the run.
+    /// Copies the logs and the ledger out of the host's directory, which is removed with the run.
     pub(crate) fn keep_evidence(&self) {
         let data = self.host.data();
         for name in ["daemon.log", "daemon.log.1", "state.json"] {
@@ -174,13 +174,13 @@ impl Site {
     }
 }
 
-/// Makes a directory with a new file system. Its file has no name any more and goes with the mount, however the run ends.
+/// Mounts a new file system. Its image file is unlinked and disappears with the mount, however the run ends.
 fn mount(at: &Path) -> Result<()> {
     std::fs::create_dir_all(at).with_context(|| format!("creating {}", at.display()))?;
     let image = at.with_extension("img");
     let file = std::fs::File::create(&image).with_context(|| format!("creating {}", image.display()))?;
     file.set_len(DISK_BYTES)?;
-    // Without room that only root may use, and without work that is put off until later.
+    // Without blocks reserved for root, and without deferred initialisation.
     let mut make = Command::new("mkfs.ext4");
     make.args(["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-N", "200000"])
         .arg(&image);
@@ -194,8 +194,8 @@ fn mount(at: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A short wait for what gives no event that an outsider could listen to.
-#[expect(clippy::disallowed_methods, reason = "the soak looks from outside at what gives no event")]
+/// A short wait, for conditions that give no event to other processes.
+#[expect(clippy::disallowed_methods, reason = "the soak polls for conditions that give no event")]
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }

@@ -1,10 +1,10 @@
-//! Which faults are under way, and what they explain.
+//! The record of active and past faults, and the decision which errors they explain.
 //!
-//! A fault is a *spell*: it begins, and ends when the storm has seen that the server answers again. A call that failed is
-//! explained only by a spell that overlaps it and that can have such an effect on what the call was about. A machine that
-//! was hit stays marked until its owner has found it stopped.
+//! A fault is a *spell*: it begins, and ends when the storm has seen that the daemon answers again. A failed call is
+//! explained only by a spell that overlaps it in time and can have this effect on the call's workspace. A VM that was
+//! hit stays marked until its owner has found it stopped.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -14,39 +14,39 @@ use crate::plan::Deed;
 pub(crate) enum Spell {
     /// The daemon ends, and another one starts.
     Restart,
-    /// The daemon stands still.
+    /// The daemon is paused.
     Pause,
     /// The connection of this client ends.
     Connection(usize),
-    /// This machine ends or stands still.
+    /// This VM ends or is paused.
     Machine {
         /// The first digits of its id.
         short: String,
-        /// Whether a client knew it as its own when it was hit. One that is still being made is in no client's model.
+        /// Whether a client owned it when it was hit. A VM that is still being made is in no client's model.
         is_known: bool,
     },
-    /// The host's disk has no room.
+    /// The host's disk is full.
     FullDisk,
-    /// A write of the daemon fails, to the ledger or to a file that describes a disk.
+    /// A write of the daemon to the ledger or to a file about a disk fails.
     WriteError,
-    /// A write of the daemon to the mail of a team fails.
+    /// A write of the daemon to an inbox fails.
     MailError,
 }
 
-/// What a call was about when it failed.
+/// The context of a failed call.
 #[derive(Clone, Debug)]
 pub(crate) struct Trouble<'a> {
     /// The error's code; `None` if no answer came.
     pub(crate) code: Option<&'a str>,
     pub(crate) client: usize,
     pub(crate) machine: Option<&'a str>,
-    /// Whether the call makes machines whose ids are not known yet.
+    /// Whether the call makes VMs whose ids are not known yet.
     pub(crate) makes_machines: bool,
-    /// Whether the call starts a machine that is known.
+    /// Whether the call starts a known VM.
     pub(crate) starts_machine: bool,
 }
 
-/// What a call may say about a machine that ended, or stands still.
+/// Error codes for a VM that ended or is paused.
 const OF_MACHINES: [&str; 9] = [
     "machine_died",
     "wrong_state",
@@ -59,7 +59,7 @@ const OF_MACHINES: [&str; 9] = [
     "timed_out",
 ];
 
-/// What a call may say while the host's disk is full. QEMU cannot write either, so machines stand still.
+/// Error codes while the host's disk is full. QEMU cannot write either, so VMs are suspended.
 const OF_FULL_DISKS: [&str; 9] = [
     "no_space",
     "state_not_saved",
@@ -72,18 +72,17 @@ const OF_FULL_DISKS: [&str; 9] = [
     "machine_died",
 ];
 
-/// What a call may say if one write of the daemon failed: to the ledger, or to a file that describes a disk. No machine
-/// notices it.
+/// Error codes after a failed write of the daemon to the ledger or to a file about a disk. VMs are not affected.
 const OF_WRITES: [&str; 5] =
     ["no_space", "state_not_saved", "snapshot_failed", "destroy_failed", "fork_failed"];
 
-/// What a call may say if a write to an inbox failed. Machines have no part in it.
+/// Error codes after a failed write to an inbox. VMs are not affected.
 const OF_MAIL: [&str; 2] = ["no_space", "mail_not_stored"];
 
-/// What a call that starts a machine may say besides: the file was one of those that a start writes.
+/// The additional error code of a call that starts a VM: the failed write was to a file that a start writes.
 const OF_WRITES_AT_START: &str = "boot_failed";
 
-/// What a call may say while a daemon ends or has just started.
+/// Error codes while a daemon ends or has just started.
 const OF_RESTARTS: [&str; 5] =
     ["shutting_down", "cancelled", "still_attaching", "machine_died", "guest_unreachable"];
 
@@ -112,7 +111,7 @@ impl Spell {
         }
     }
 
-    /// Whether it is of this machine, or of one that a call was making at the time.
+    /// Whether the spell affects this VM, or one that a call was making at the time.
     fn is_about(&self, machine: Option<&str>, makes_machines: bool) -> bool {
         match self {
             Self::Machine { short, is_known } => {
@@ -138,14 +137,15 @@ struct Logged {
 #[derive(Debug, Default)]
 struct Inner {
     spells: Vec<Logged>,
-    struck: BTreeSet<String>,
+    /// How often each VM was hit since it was last found stopped.
+    struck: BTreeMap<String, usize>,
     wanted: Option<Deed>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Weather(Mutex<Inner>);
 
-/// A spell that is under way; it ends when this is dropped.
+/// An active spell; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct UnderWay<'a> {
     weather: &'a Weather,
@@ -164,29 +164,45 @@ impl Weather {
     }
 
     pub(crate) fn begin(&self, spell: Spell) -> UnderWay<'_> {
-        let mut inner = self.inner();
         if let Spell::Machine { short, .. } = &spell {
-            inner.struck.insert(short.clone());
+            self.strike(short);
         }
+        self.begin_passing(spell)
+    }
+
+    /// Begins a spell after which its VM runs as before: it marks none that may be found stopped.
+    pub(crate) fn begin_passing(&self, spell: Spell) -> UnderWay<'_> {
+        let mut inner = self.inner();
         inner.spells.push(Logged { spell, began: Instant::now(), ended: None });
         UnderWay { weather: self, at: inner.spells.len() - 1 }
     }
 
-    /// Marks a machine as one that may be found stopped.
+    /// Marks a VM that may be found stopped.
     pub(crate) fn strike(&self, short: &str) {
-        self.inner().struck.insert(short.to_owned());
+        *self.inner().struck.entry(short.to_owned()).or_default() += 1;
     }
 
-    /// Whether the machine was hit since it was last found stopped. The mark goes.
+    /// Whether the VM was hit since it was last found stopped. Clears the mark.
     pub(crate) fn take_strike(&self, short: &str) -> bool {
-        self.inner().struck.remove(short)
+        self.inner().struck.remove(short).is_some()
+    }
+
+    /// Takes one mark back, because the VM that was hit has been replaced. Marks of other faults stay.
+    pub(crate) fn forget_strike(&self, short: &str) {
+        let mut inner = self.inner();
+        if let Some(count) = inner.struck.get_mut(short) {
+            *count -= 1;
+            if *count == 0 {
+                inner.struck.remove(short);
+            }
+        }
     }
 
     pub(crate) fn is_struck(&self, short: &str) -> bool {
-        self.inner().struck.contains(short)
+        self.inner().struck.contains_key(short)
     }
 
-    /// Whether a call that began at `since` and failed now is explained by a fault.
+    /// Whether a fault explains the failure of a call that began at `since`.
     pub(crate) fn explains(&self, trouble: &Trouble<'_>, since: Instant) -> bool {
         let was_struck = trouble.machine.is_some_and(|short| {
             let strike = Spell::Machine { short: short.to_owned(), is_known: true };
@@ -202,13 +218,13 @@ impl Weather {
         overlapping.any(|logged| is_meant(&logged.spell))
     }
 
-    /// Whether no fault was under way at any time since.
+    /// Whether no fault was active since then.
     pub(crate) fn was_calm_since(&self, since: Instant) -> bool {
         !self.any_since(since, |_| true)
     }
 
-    /// Whether a fault since can have kept a machine from coming up as it should: this one, or one that was being made.
-    /// A daemon that stood still finds its deadlines gone, and one that could not write starts a machine in another way.
+    /// Whether a fault since then can have affected the start of a VM: this one, or one that was being made. A paused
+    /// daemon misses its deadlines, and one that could not write starts a VM in another way.
     pub(crate) fn could_affect(&self, machine: &str, makes_machines: bool, since: Instant) -> bool {
         self.is_struck(machine)
             || self.any_since(since, |spell| match spell {
@@ -218,22 +234,22 @@ impl Weather {
             })
     }
 
-    /// Whether a daemon ended or stood still since.
+    /// Whether a daemon ended or was paused since then.
     pub(crate) fn daemon_was_hit_since(&self, since: Instant) -> bool {
         self.any_since(since, |spell| matches!(spell, Spell::Restart | Spell::Pause))
     }
 
-    /// Whether a fault since can have left workspaces without an owner who is connected.
+    /// Whether a fault since then can have left workspaces without a connected owner.
     pub(crate) fn owners_were_hit_since(&self, since: Instant) -> bool {
         self.any_since(since, |spell| matches!(spell, Spell::Restart | Spell::Pause | Spell::Connection(_)))
     }
 
-    /// Whether the daemon may have failed to write something since.
+    /// Whether a write of the daemon may have failed since then.
     pub(crate) fn writes_failed_since(&self, since: Instant) -> bool {
         self.any_since(since, |spell| matches!(spell, Spell::FullDisk | Spell::WriteError))
     }
 
-    /// Has a client carry out this deed next, whatever its own plan says.
+    /// Makes a client carry out this deed next, regardless of its plan.
     pub(crate) fn want(&self, deed: Option<Deed>) {
         self.inner().wanted = deed;
     }
@@ -242,7 +258,7 @@ impl Weather {
         self.inner().wanted.take()
     }
 
-    /// What was under way at some time since, for the evidence of a finding.
+    /// The faults that were active since then, for the evidence of a finding.
     pub(crate) fn told_since(&self, since: Instant) -> String {
         let inner = self.inner();
         let recent = inner.spells.iter().filter(|logged| logged.ended.is_none_or(|end| end >= since));
@@ -287,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_write_explains_no_dead_machine() {
+    fn failed_write_explains_no_dead_vm() {
         let weather = Weather::default();
         let since = Instant::now();
         let _write = weather.begin(Spell::WriteError);
@@ -316,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn known_machine_explains_no_failed_fork() {
+    fn known_vm_explains_no_failed_fork() {
         let weather = Weather::default();
         let since = Instant::now();
         let fork = Trouble { makes_machines: true, ..trouble(Some("boot_failed"), Some("aaaa")) };
@@ -330,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_connection_affects_no_machine() {
+    fn lost_connection_affects_no_vm() {
         let weather = Weather::default();
         let since = Instant::now();
         drop(weather.begin(Spell::Connection(0)));
@@ -347,6 +363,21 @@ mod tests {
         std::thread::yield_now();
         assert!(!weather.explains(&trouble(Some("no_space"), None), Instant::now()));
         assert!(weather.was_calm_since(Instant::now()));
+    }
+
+    #[test]
+    fn passing_fault_keeps_other_marks() {
+        let weather = Weather::default();
+        let pause = weather.begin_passing(machine("aaaa", true));
+        assert!(!weather.is_struck("aaaa"), "a pause does not explain a VM that is found stopped");
+        weather.strike("aaaa");
+        drop(pause);
+        assert!(weather.is_struck("aaaa"), "its guest was made to panic during the pause");
+        weather.strike("aaaa");
+        weather.forget_strike("aaaa");
+        assert!(weather.take_strike("aaaa"));
+        weather.forget_strike("aaaa");
+        assert!(!weather.is_struck("aaaa"));
     }
 
     #[test]

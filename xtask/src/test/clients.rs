@@ -1,7 +1,7 @@
 //! Real MCP clients: every program in tests/clients is one test.
 //!
-//! A program ends with 0 if all went well and appends `name: reason` to the file named by `AGENTISO_SKIP_LOG` for
-//! what it could not do. If its last line is a closing line of its own, its numbers are added to ours.
+//! A program exits with 0 on success, and appends `name: reason` to the file named by `AGENTISO_SKIP_LOG` for each
+//! skipped part. If its last line is a closing line, its numbers are added to ours.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::prepare::Prepared;
 use super::tally::{SkipLog, Tally};
 use crate::shell;
 
-/// A script sets up its client's environment, then boots a few machines under emulation.
+/// Time for a script to set up its client's environment and boot a few VMs under emulation.
 const LIMIT: Duration = Duration::from_secs(420);
 
 pub(crate) fn run(prepared: &Prepared, skips: &mut SkipLog) -> Result<Tally> {

@@ -7,7 +7,7 @@ use super::prepare::FEATURES;
 use super::tally::Tally;
 use crate::shell;
 
-/// Compiling and running all examples; far more than it takes, so that only a hang meets it.
+/// The time limit for compiling and running all examples; it is long enough that only a hang reaches it.
 const LIMIT: Duration = Duration::from_secs(600);
 
 pub(crate) fn run() -> Result<Tally> {

@@ -1,4 +1,4 @@
-//! `./x test`: everything there is to run, and one closing line.
+//! `./x test`: runs all tests and prints one closing line.
 
 mod clients;
 mod doctests;
@@ -17,13 +17,13 @@ use tally::{SkipLog, Tally};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How long each fuzz target runs
+    /// Seconds to run each fuzz target
     #[arg(long, default_value_t = 15)]
     fuzz_seconds: u64,
-    /// How long the soak runs; 0 leaves it out, which counts as skipped
+    /// Minutes to run the soak; 0 skips it
     #[arg(long, default_value_t = 10.0)]
     soak_minutes: f64,
-    /// Leave the soak out, which counts as skipped, if it would not end within so many minutes of this run's start
+    /// Skip the soak if it would end later than this many minutes after the start of this run
     #[arg(long)]
     limit_minutes: Option<f64>,
     /// Run only the workspace's tests, and pass these arguments to nextest: ./x test -- -p agentiso-core names
@@ -33,7 +33,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut tally = Tally::default();
-    // Whatever goes wrong, the last line counts it.
+    // An error of the run itself is counted in the last line too.
     if let Err(error) = run_parts(options, &mut tally) {
         eprintln!("x: {error:#}");
         tally.fail(format!("the run itself: {error}"));
@@ -53,7 +53,7 @@ fn run_parts(options: &Options, tally: &mut Tally) -> Result<()> {
         tally.skip(line);
     }
     tally.add(timed("nextest", || nextest::run(&prepared, &mut skips, &options.nextest))?);
-    // A selection of tests leaves the rest out: who asks for one test does not wait for the fuzzers.
+    // With a selection of tests, the other parts such as the fuzzers are left out.
     if options.nextest.is_empty() {
         tally.add(timed("examples in documents", doctests::run)?);
         tally.add(timed("clients", || clients::run(&prepared, &mut skips))?);
@@ -63,7 +63,7 @@ fn run_parts(options: &Options, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Says how long a part took: a run that becomes slow shows where.
+/// Prints how long a part took, so that a slow run shows where.
 fn timed<T>(name: &str, part: impl FnOnce() -> Result<T>) -> Result<T> {
     let begun = Instant::now();
     let outcome = part();
@@ -71,10 +71,11 @@ fn timed<T>(name: &str, part: impl FnOnce() -> Result<T>) -> Result<T> {
     outcome
 }
 
-/// Comparing everything and destroying it, after the last fault of a soak of ten minutes. On a busy host it takes longer.
+/// Time to compare and destroy everything after the last fault of a soak of ten minutes. On a busy host it takes
+/// longer.
 const SOAK_WRAP_UP: Duration = Duration::from_secs(8 * 60);
 
-/// The soak counts as one test. It boots machines all the time, so it runs by itself.
+/// The soak counts as one test. It boots VMs all the time, so nothing runs beside it.
 fn soak_for(prepared: &prepare::Prepared, options: &Options, begun: Instant) -> Result<Tally> {
     let mut tally = Tally::default();
     let minutes = options.soak_minutes;
@@ -82,7 +83,7 @@ fn soak_for(prepared: &prepare::Prepared, options: &Options, begun: Instant) -> 
     if minutes <= 0.0 {
         tally.skip("soak: left out with --soak-minutes 0");
     } else if options.limit_minutes.is_some_and(|limit| ends_after > limit) {
-        tally.skip(format!("soak: it would end {ends_after:.0} minutes after the start, which is too late"));
+        tally.skip(format!("soak: it would end {ends_after:.0} minutes after the start, later than allowed"));
     } else if let Some(reason) = soak::lack(prepared) {
         tally.skip(format!("soak: {reason}"));
     } else {
@@ -97,7 +98,7 @@ fn soak_for(prepared: &prepare::Prepared, options: &Options, begun: Instant) -> 
 fn fuzz_targets(seconds: u64) -> Result<Tally> {
     let mut tally = Tally::default();
     if !shell::succeeds(shell::command("c++").arg("--version")) {
-        tally.skip("fuzz targets: there is no C++ compiler for the fuzzer's runtime");
+        tally.skip("fuzz targets: no C++ compiler for the fuzzer's runtime");
         return Ok(tally);
     }
     for outcome in fuzz::run_targets(seconds, None).context("the fuzz targets")? {
@@ -118,7 +119,7 @@ fn close(tally: &Tally) -> Result<()> {
     }
     println!("{tally}");
     if tally.failed > 0 {
-        // The closing line must stay the last, so the error has no words of its own.
+        // The closing line must be the last, so no error message follows.
         std::process::exit(1);
     }
     Ok(())

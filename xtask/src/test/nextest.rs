@@ -13,7 +13,7 @@ const REPORT: &str = "target/nextest/default/junit.xml";
 /// Runs all tests, or those that `filter` (nextest's own arguments) leaves.
 pub(crate) fn run(prepared: &Prepared, skips: &mut SkipLog, filter: &[String]) -> Result<Tally> {
     let report = shell::root().join(REPORT);
-    // A report of an earlier run must not be taken for this one's.
+    // The report of an earlier run must not be mistaken for that of this run.
     if report.exists() {
         std::fs::remove_file(&report).with_context(|| format!("removing {}", report.display()))?;
     }

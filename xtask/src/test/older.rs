@@ -8,14 +8,14 @@ use anyhow::{Context, Result};
 use super::prepare::{FEATURES, target_dir};
 use crate::shell;
 
-/// The last commit before the ledger had schema 5. To be moved on when a version is landed whose files or machines
-/// differ from its.
+/// The last commit before the ledger had schema 5. Update it when a version lands whose files or VMs differ from it.
 const COMMIT: &str = "363e18a5c24501df65419e747f54642b683245b5";
 
-/// Builds it, once for a target directory. `None`: this clone does not have the commit.
+/// Builds the older binary, once per target directory. `None`: this clone does not have the commit.
 ///
-/// It has a target directory of its own, which goes afterwards. In a shared one cargo would take a crate of one version for
-/// the same crate of the other: it tells them apart by their place in the workspace and by the time of their files.
+/// The build has its own target directory, which is removed afterwards. In a shared one cargo would mistake a crate of
+/// one version for the same crate of the other: it distinguishes them only by their path in the workspace and by file
+/// times.
 pub(super) fn build() -> Result<Option<PathBuf>> {
     let dir = target_dir()?.join("older");
     let binary = dir.join(format!("agentiso-{COMMIT}"));
@@ -36,10 +36,10 @@ pub(super) fn build() -> Result<Option<PathBuf>> {
     )?;
     let mut cargo = shell::cargo();
     cargo.args(["build", "--locked", "--package", "agentiso", "--features", FEATURES]);
-    // Nobody looks for a line in it.
+    // Debug information is not needed.
     cargo.args(["--config", "profile.dev.debug=false", "--manifest-path"]).arg(source.join("Cargo.toml"));
     cargo.arg("--target-dir").arg(&build).env_remove("CARGO_TARGET_DIR");
-    // It brings the agent of its own time.
+    // It embeds the agent of its own version.
     cargo.env_remove("AGENTISO_GUEST_BINARY");
     shell::run(&mut cargo).context("building the older agentiso that upgrades are tested with")?;
     fs::rename(build.join("debug/agentiso"), &binary)

@@ -1,4 +1,4 @@
-//! What the tests need before they can run: the binary, and images and templates that they share.
+//! Preparation of the tests: the binary, and the images and templates that they share.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,18 +7,18 @@ use anyhow::{Context, Result};
 
 use crate::{shell, tools};
 
-/// Where images, kernels and templates of test runs stay from run to run.
+/// The cache of images, kernels and templates that is kept between test runs.
 const CACHE: &str = "target/test-cache";
 
-/// Crash tests end the daemon at named steps. The same features for every build, so that each is built once.
+/// Crash tests kill the daemon at named steps. Every build has the same features, so that each crate is built once.
 pub(crate) const FEATURES: &str = "agentiso-daemon/fault-injection";
 
 #[derive(Debug)]
 pub(crate) struct Prepared {
     binary: PathBuf,
-    /// `None`: machines cannot be made here, and tests that need them skip.
+    /// `None`: VMs cannot be started here, and tests that need them are skipped.
     cache: Option<PathBuf>,
-    /// `None`: there is none, and tests that need it skip.
+    /// `None`: there is no older binary, and tests that need it are skipped.
     pub(super) older: Option<PathBuf>,
 }
 
@@ -27,7 +27,7 @@ impl Prepared {
         self.cache.is_some()
     }
 
-    /// Tells a test runner where things are.
+    /// Sets the environment variables that tell a test runner the paths.
     pub(crate) fn environment(&self, command: &mut Command, skip_log: &Path) {
         command.env("AGENTISO_BIN", &self.binary).env("AGENTISO_SKIP_LOG", skip_log);
         match &self.cache {
@@ -43,7 +43,7 @@ impl Prepared {
 
 pub(crate) fn prepare() -> Result<Prepared> {
     tools::ensure("nextest")?;
-    // The examples are servers that clients are tested with.
+    // The examples are servers for the tests of clients.
     let packages = ["build", "--package", "agentiso", "--package", "agentiso-mcp", "--bins", "--examples"];
     shell::run(shell::cargo().args(packages).args(["--features", FEATURES]))?;
     let binary = target_dir()?.join("debug/agentiso");
@@ -51,7 +51,7 @@ pub(crate) fn prepare() -> Result<Prepared> {
     Ok(Prepared { binary, cache, older: None })
 }
 
-/// Whether there is a QEMU at all. Its version, and whether it boots anything, is for agentiso to find out.
+/// Whether QEMU is installed. agentiso itself checks its version and whether it boots.
 fn can_boot() -> bool {
     shell::succeeds(shell::command("qemu-system-x86_64").arg("--version"))
 }
@@ -74,7 +74,7 @@ fn fill_cache(binary: &Path) -> Result<PathBuf> {
     Ok(cache)
 }
 
-/// The sizes are the test language's defaults: a template fits machines of its own size only.
+/// The sizes are the test kit's defaults: a template fits VMs of its own size only.
 fn config_text(cache: &Path, dir: &Path) -> String {
     format!(
         "[server]\nstate_file = \"{}/state.json\"\n\
@@ -85,11 +85,14 @@ fn config_text(cache: &Path, dir: &Path) -> String {
     )
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target directory.
 pub(crate) fn target_dir() -> Result<PathBuf> {
     let mut command = shell::cargo();
     command.args(["metadata", "--format-version", "1", "--no-deps"]);
     let metadata: serde_json::Value =
-        serde_json::from_str(&shell::read(&mut command)?).context("cargo's metadata is JSON")?;
-    metadata["target_directory"].as_str().map(PathBuf::from).context("cargo names its target directory")
+        serde_json::from_str(&shell::read(&mut command)?).context("reading the output of cargo metadata")?;
+    metadata["target_directory"]
+        .as_str()
+        .map(PathBuf::from)
+        .context("cargo metadata names no target directory")
 }

@@ -1,4 +1,4 @@
-//! Counting: what passed, what failed, and what was skipped with which reason.
+//! Counts of passed, failed and skipped tests, with the reasons of skips.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ impl Tally {
         self.failures.extend(other.failures);
     }
 
-    /// A test that skips itself ends well, so its runner counted it as passed.
+    /// A test that skips itself succeeds, so its runner has counted it as passed.
     pub(crate) fn turn_passes_into_skips(&mut self, lines: Vec<String>) {
         self.passed = self.passed.saturating_sub(u32::try_from(lines.len()).unwrap_or(u32::MAX));
         self.skipped.extend(lines);
@@ -58,8 +58,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The file to which tests append why they could not run. Lines that are there at the start belong to whoever
-/// called us and count as well.
+/// The file to which tests append why they could not run. Lines that it has at the start belong to the caller and count
+/// as well.
 #[derive(Debug)]
 pub(crate) struct SkipLog {
     path: PathBuf,
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closing_line_has_the_promised_form_and_can_be_read_back() {
+    fn closing_line_can_be_parsed_back() {
         let mut tally = Tally { passed: 7, ..Tally::default() };
         tally.fail("a");
         tally.turn_passes_into_skips(vec!["b: no network".to_owned()]);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_not_taken_for_a_closing_line() {
+    fn other_lines_are_no_closing_line() {
         for line in [
             "",
             "3 passed",
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_were_there_before_are_told_apart_from_new_ones() {
+    fn earlier_skip_lines_are_not_new() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("skips");
         std::fs::write(&path, "advisories: no network\n").unwrap();

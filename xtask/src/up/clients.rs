@@ -37,14 +37,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_with_spaces_can_still_be_pasted() {
+    fn path_with_spaces_can_be_pasted() {
         let text = text(Path::new("/home/a b/agentiso"));
         assert!(text.contains("-- '/home/a b/agentiso' serve"), "{text}");
         assert!(text.contains(r#"command = "/home/a b/agentiso""#), "{text}");
     }
 
     #[test]
-    fn the_json_of_the_example_is_json() {
+    fn example_configuration_is_valid_json() {
         let text = text(Path::new("/opt/agentiso"));
         let start = text.find('{').unwrap();
         let end = text.find("  Codex").unwrap();

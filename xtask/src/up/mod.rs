@@ -1,7 +1,7 @@
-//! `./x up`: from a clone to a working sandbox.
+//! `./x up`: from a clone to a working installation.
 //!
-//! Every step is one that agentiso's own commands make repeatable: what is there already is found, what an
-//! interrupted run left half-made is finished or made again. So there is no state of our own to go stale.
+//! Every step uses an agentiso command that can be repeated: existing parts are kept, and parts of an interrupted run
+//! are finished or made again. So this chore keeps no state of its own.
 
 mod clients;
 mod sizes;
@@ -31,7 +31,7 @@ pub(crate) fn run() -> Result<()> {
     let said = steps.step("run a command in it", || {
         shell::read(shell::command(&binary).args(["exec", PROOF, "--", "uname", "-srm"]))
     });
-    // Whatever the command did, the workspace goes.
+    // The workspace is destroyed whether the command succeeded or not.
     steps.step("destroy it", || shell::run(shell::command(&binary).args(["rm", PROOF])))?;
     let said = said?;
 
@@ -48,7 +48,7 @@ fn build() -> Result<PathBuf> {
     Ok(target_dir()?.join("release/agentiso"))
 }
 
-/// Kernel, initramfs, base image and templates; agentiso tells itself how long each took.
+/// Makes the kernel, initramfs, base image and templates; agentiso reports how long each took.
 fn init(binary: &Path, steps: &mut Steps) -> Result<()> {
     eprintln!("==> kernel, initramfs, base image, templates");
     retire_daemon_of_another_build(binary)?;
@@ -62,11 +62,12 @@ fn init(binary: &Path, steps: &mut Steps) -> Result<()> {
 
 fn json(binary: &Path, arguments: &[&str]) -> Result<Value> {
     let text = shell::read(shell::command(binary).args(arguments))?;
-    serde_json::from_str(&text).with_context(|| format!("`agentiso {}` prints JSON", arguments.join(" ")))
+    serde_json::from_str(&text)
+        .with_context(|| format!("`agentiso {}` did not print JSON", arguments.join(" ")))
 }
 
-/// A daemon that an earlier build started goes on running it. It is replaced if no workspace depends on it:
-/// ending a daemon stops its machines.
+/// A daemon that was started by an earlier build keeps running. It is replaced if no workspace depends on it: ending a
+/// daemon stops its VMs.
 fn retire_daemon_of_another_build(binary: &Path) -> Result<()> {
     let status = json(binary, &["daemon", "status", "--json"])?;
     let Some(pid) = status["pid"].as_i64() else { return Ok(()) };
@@ -93,11 +94,11 @@ fn check(binary: &Path) -> Result<Value> {
         .output()
         .context("`agentiso check` could not be started")?;
     let value: Value =
-        serde_json::from_slice(&output.stdout).context("`agentiso check --json` prints JSON")?;
+        serde_json::from_slice(&output.stdout).context("`agentiso check --json` did not print JSON")?;
     if !output.status.success() {
-        // The same again in words, for the person.
+        // The same again as text for the user.
         let _ = shell::run(shell::command(binary).arg("check"));
-        bail!("the host lacks something; see the lines above");
+        bail!("this host is not ready; see the failed checks above");
     }
     Ok(value)
 }
@@ -110,7 +111,7 @@ fn remove_proof_of_an_earlier_run(binary: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What was chosen on this host and why, as `agentiso check` tells it.
+/// The choices on this host and their reasons, from `agentiso check`.
 fn picked(check: &Value, kernel: &str) -> Vec<(String, String)> {
     let mut rows: Vec<(String, String)> = ["accelerator", "storage", "transport", "network"]
         .iter()

@@ -1,4 +1,4 @@
-//! What agentiso occupies on disk.
+//! The disk space that agentiso uses.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub(super) fn rows(check: &Value, binary: &Path) -> Vec<(String, String)> {
     rows
 }
 
-/// Bytes in allocated blocks: RAM files and disks are sparse. What cannot be read counts as nothing.
+/// The bytes in allocated blocks, because RAM files and disks are sparse. Unreadable files count as 0.
 fn occupied(path: &Path) -> u64 {
     let Ok(metadata) = path.symlink_metadata() else { return 0 };
     // stat(2) counts in units of 512 bytes, whatever the filesystem's block size.

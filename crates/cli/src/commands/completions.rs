@@ -1,4 +1,4 @@
-//! `agentiso completions`: a completion script for a shell.
+//! `agentiso completions`: prints a completion script for a shell.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    // Collected first: the generator panics if the reader of a pipe goes away.
+    // The script is collected before it is written, because the generator panics if the reader of a pipe goes away.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut super::definition(), "agentiso", &mut script);
     output::bytes(&script)?;

@@ -1,4 +1,4 @@
-//! `agentiso create`.
+//! `agentiso create`: creates a workspace and starts it.
 
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ use crate::{output, runtime};
 
 /// Create a workspace and start it
 ///
-/// Returns when commands can be run in it.
+/// Returns when it is ready to run commands.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -25,10 +25,10 @@ Examples:
   agentiso create box --image alpine
   id=$(agentiso create --json | jq -r .workspace_id)")]
 pub(crate) struct Arguments {
-    /// 1 to 128 letters, digits, '.', '_' or '-' [default: ws- and eight digits]
+    /// Name: 1 to 128 letters, digits, '.', '_' or '-' [default: ws- and eight digits]
     #[arg(value_parser = |text: &str| WorkspaceName::parse(text).map_err(|error| error.to_string()))]
     name: Option<WorkspaceName>,
-    /// The base image [default: storage.base_image]
+    /// Base image [default: storage.base_image]
     #[arg(long, value_parser = |text: &str| ImageName::parse(text).map_err(|error| error.to_string()))]
     image: Option<ImageName>,
     /// Virtual CPUs [default: resources.default_vcpus]
@@ -75,7 +75,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
         display.clear();
         let way = workspace.rung.map(|rung| format!(" ({})", rung_words(rung))).unwrap_or_default();
         output::line(&format!(
-            "{} is running at {}, after {} ms{way}",
+            "{} is running at {}, in {} ms{way}",
             workspace.name, workspace.ip, created.boot_time_ms
         ))?;
         super::net::warn(workspace);
@@ -83,10 +83,10 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
     Ok(ExitCode::SUCCESS)
 }
 
-/// How the machine came up, in words.
+/// The way in which the VM was started, in words.
 pub(super) fn rung_words(rung: Rung) -> &'static str {
     match rung {
-        Rung::Pool => "it stood ready",
+        Rung::Pool => "from the warm pool",
         Rung::Memory => "with the snapshot's memory",
         Rung::ImageTemplate => "restored from the image's template",
         Rung::BareTemplate => "restored from a bare template",

@@ -1,4 +1,4 @@
-//! `agentiso daemon`: the process that owns the workspaces, in the foreground, and what one asks of it from outside.
+//! `agentiso daemon`: runs the daemon in the foreground, shows its status, or stops it.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,17 +18,16 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{other_daemon, output, runtime};
 
-/// What is logged without RUST_LOG. The MCP library tells every message at the level of information.
+/// The log filter without RUST_LOG. The MCP library logs every message at the level `info`.
 const DEFAULT_FILTER: &str = "info,rmcp=warn";
 
-/// How long the runtime waits at the end for threads that are in the middle of a system call.
+/// The time that the runtime waits at the end for threads that are in a system call.
 const LAST_THREADS: Duration = Duration::from_secs(2);
 
-/// Run the daemon in the foreground, or ask about the one that runs
+/// Run the daemon in the foreground, or show or stop the running one
 ///
-/// There is one daemon per state file. Commands and `agentiso serve` start it when they need it, so running it by hand is
-/// for service managers and for looking at its log. SIGTERM and SIGINT stop all workspaces in an orderly way, save the
-/// state and end it.
+/// There is one daemon per state file. Commands and `agentiso serve` start it when they need it; run it by hand only under a
+/// service manager or to watch its log. On SIGTERM or SIGINT it shuts down all workspaces, saves the state and exits.
 #[derive(clap::Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -50,7 +49,7 @@ enum Command {
     Stop(Stop),
 }
 
-/// Show the daemon that runs, if any
+/// Show whether the daemon is running
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -62,7 +61,7 @@ struct Status {
     json: bool,
 }
 
-/// Stop all workspaces in an orderly way and end the daemon
+/// Shut down all workspaces and stop the daemon
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -83,7 +82,7 @@ fn foreground(context: &Context) -> Result<ExitCode, Failure> {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(output::stderr_has_colour())
-        // A log on a disk that is full must not end whoever writes to it.
+        // A log on a full disk must not end the daemon.
         .log_internal_errors(false)
         .finish()
         .with(filter_fn(is_loggable))
@@ -91,7 +90,7 @@ fn foreground(context: &Context) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(format!("the runtime cannot start: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot start the async runtime: {error}")))?;
     let mcp = Mcp::new(context.config.server.tools.clone());
     let ended = runtime.block_on(agentiso_daemon::run(context.config.clone(), mcp));
     runtime.shutdown_timeout(LAST_THREADS);
@@ -99,7 +98,7 @@ fn foreground(context: &Context) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The MCP library logs whole requests below this level, and there are secrets in them.
+/// Suppresses logs of the MCP library below the level `info`, because they hold whole requests, which may have secrets.
 fn is_loggable(metadata: &Metadata<'_>) -> bool {
     !metadata.target().starts_with("rmcp") || *metadata.level() <= Level::INFO
 }
@@ -109,7 +108,7 @@ fn status(context: &Context, arguments: &Status) -> Result<ExitCode, Failure> {
     let found = find_daemon(paths);
     let answer = runtime::block_on(async {
         match Client::open_running(context).await? {
-            Some(mut client) => Ok(Some(client.control().status().await.map_err(client::refused)?)),
+            Some(mut client) => Ok(Some(client.control().status().await.map_err(client::control_failure)?)),
             None => Ok::<_, Failure>(None),
         }
     })??;
@@ -133,14 +132,16 @@ fn status(context: &Context, arguments: &Status) -> Result<ExitCode, Failure> {
             output::line(&format!("daemon: running, pid {}, version {}", status.pid, status.version))?;
             output::line(&format!("workspaces: {}, {} running", status.workspaces, status.running))?;
             if let Some(host) = &status.host {
-                output::line(&format!("machines: {}, {}", host.accelerator, host.qemu_version))?;
+                output::line(&format!("VMs: {}, {}", host.accelerator, host.qemu_version))?;
             }
             if let Some(problem) = &status.host_problem {
-                output::line(&format!("machines: cannot run: {problem}"))?;
+                output::line(&format!("VMs: cannot run: {problem}"))?;
             }
             output::line(&format!("log: {}", paths.daemon_log().display()))?;
         }
-        (None, Some(pid)) => output::line(&format!("daemon: pid {pid} holds the lock but does not listen"))?,
+        (None, Some(pid)) => {
+            output::line(&format!("daemon: pid {pid} holds the lock but does not accept connections"))?
+        }
         (None, None) => output::line("daemon: not running")?,
     }
     Ok(ExitCode::SUCCESS)
@@ -150,10 +151,10 @@ fn stop(context: &Context) -> Result<ExitCode, Failure> {
     runtime::block_on(async {
         match Client::open_running(context).await? {
             Some(client) => {
-                client.into_control().shutdown().await.map_err(client::refused)?;
+                client.into_control().shutdown().await.map_err(client::control_failure)?;
                 output::line("daemon stopped")
             }
-            None => output::line("no daemon runs"),
+            None => output::line("no daemon is running"),
         }
     })??;
     Ok(ExitCode::SUCCESS)

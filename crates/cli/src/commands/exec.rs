@@ -1,4 +1,4 @@
-//! `agentiso exec`: a command in a workspace, its output as it comes.
+//! `agentiso exec`: runs a command in a workspace and prints its output as it comes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -15,13 +15,13 @@ use crate::{output, runtime, shellwords};
 
 /// Run a command in a workspace
 ///
-/// One word is a command for the workspace's shell; several words are a program and its arguments, which it gets
-/// unchanged. Output comes as it is written. ctrl-C kills the command and everything it started.
+/// A single word is run by the workspace's shell; several words are a program and its arguments, passed unchanged. Output is
+/// printed as it arrives. ctrl-C kills the command and everything it started.
 ///
-/// With --detach the command goes on by itself as a job, whose number is printed: see `agentiso jobs`.
+/// With --detach the command keeps running in the background as a job, and its number is printed: see `agentiso jobs`.
 ///
-/// Ends with the command's exit code (128 and the signal's number if a signal killed it), 124 after a timeout, 125 if
-/// the command could not be run, 130 after ctrl-C.
+/// Exits with the command's exit code (128 plus the signal number if a signal killed it), 124 after a timeout, 125 if the
+/// command could not be run, 130 after ctrl-C.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -35,13 +35,13 @@ pub(crate) struct Arguments {
     /// Kill the command after this many seconds
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: Option<u64>,
-    /// Let it go on in the background and print its number
+    /// Run it in the background as a job and print the job number
     #[arg(long, short, conflicts_with = "timeout")]
     detach: bool,
-    /// Where it runs [default: /root]
+    /// Working directory [default: /root]
     #[arg(long, short = 'w', value_name = "DIR", value_parser = |text: &str| GuestPath::parse(text).map_err(|error| error.to_string()))]
     workdir: Option<GuestPath>,
-    /// Set a variable; without =VALUE it is taken from here
+    /// Set an environment variable; without =VALUE, the value from this shell is used
     #[arg(long, short, value_name = "NAME[=VALUE]", value_parser = variable)]
     env: Vec<(String, String)>,
     /// The command
@@ -49,13 +49,13 @@ pub(crate) struct Arguments {
     command: Vec<String>,
 }
 
-/// `NAME=VALUE`, or `NAME` for a variable of our own environment.
+/// Parses `NAME=VALUE`, or `NAME` for a variable of this process's environment.
 fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name.to_owned(), value.to_owned()),
         None => {
-            let value =
-                std::env::var(text).map_err(|_| format!("{text} is not set here, and no value was given"))?;
+            let value = std::env::var(text)
+                .map_err(|_| format!("{text} is not set in this shell, and no value was given"))?;
             (text.to_owned(), value)
         }
     };
@@ -70,7 +70,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
         workdir: arguments.workdir.map(|path| path.as_str().to_owned()),
         env: arguments.env.into_iter().collect::<BTreeMap<_, _>>(),
         timeout_ms: arguments.timeout.map(|seconds| seconds * 1000),
-        // Everything comes as events; nothing needs to be kept for the result.
+        // All output comes as events, so the result needs none.
         head_bytes: 0,
         tail_bytes: 0,
         stream: true,
@@ -89,7 +89,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
     match ended {
         Ok(Ok(end)) => Ok(exit_code(&end, timeout)),
         Ok(Err(failure)) => Err(failure.code(NOT_RUN)),
-        // Dropping the connection made the daemon kill the command; there is nothing to say about it.
+        // Dropping the connection made the daemon kill the command; no message is needed.
         Err(failure) if failure.exit_code() == INTERRUPTED => Ok(ExitCode::from(INTERRUPTED)),
         Err(failure) => Err(failure.code(NOT_RUN)),
     }
@@ -99,7 +99,7 @@ fn not_run(failure: Failure) -> Failure {
     failure.code(NOT_RUN)
 }
 
-/// A reader of ours that went away does not stop the command: its exit code still matters.
+/// Prints output. Errors are ignored, because the command's exit code matters even if the reader of the output is gone.
 fn show(event: Event) {
     let Event::Output { stream, data } = event else { return };
     let _ = match stream {
@@ -130,14 +130,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_that_change_which_programs_run_are_refused() {
+    fn exec_refuses_reserved_and_malformed_variables() {
         assert!(variable("LD_PRELOAD=x").is_err());
         assert!(variable("1A=x").is_err());
         assert_eq!(variable("A=b=c"), Ok(("A".to_owned(), "b=c".to_owned())));
     }
 
     #[test]
-    fn a_variable_without_a_value_comes_from_here() {
+    fn unset_variable_without_value_is_refused() {
         assert!(variable("PATHOLOGICALLY_UNSET").is_err_and(|message| message.contains("not set")));
     }
 }

@@ -1,4 +1,4 @@
-//! `agentiso fork`.
+//! `agentiso fork`: makes new workspaces from a snapshot.
 
 use std::process::ExitCode;
 
@@ -14,17 +14,17 @@ use crate::failure::{FAILED, Failure};
 use crate::progress::Display;
 use crate::{output, runtime};
 
-/// The most forks of one command, as with the tools.
+/// The most forks of one command; the MCP tools have the same limit.
 const MAX_FORKS: i64 = 20;
 
 const DEFAULT_PREFIX: &str = "worker";
 
-/// Make new workspaces from a snapshot of one
+/// Create workspaces from a snapshot of another one
 ///
-/// Each is a machine of its own that begins with the snapshot's disk and, if it has memory, with its running
-/// processes. The source is left as it is; it may be stopped.
+/// Each is an independent workspace that starts with the snapshot's disk and, if the snapshot has memory, with its running
+/// processes. The source workspace is not changed and may be stopped.
 ///
-/// With --count as many as possible are made, and the exit code is 1 if any is missing.
+/// With --count, as many forks as possible are created; the exit code is 1 if any failed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -34,19 +34,19 @@ Examples:
 pub(crate) struct Arguments {
     /// Name, id, or the beginning of an id
     workspace: String,
-    /// Which of its snapshots
+    /// The snapshot to fork
     #[arg(value_parser = parse_name)]
     snapshot: SnapshotName,
-    /// The new workspace's name [default: fork- and eight digits]
+    /// Name of the new workspace [default: fork- and eight digits]
     #[arg(value_parser = |text: &str| WorkspaceName::parse(text).map_err(|error| error.to_string()))]
     name: Option<WorkspaceName>,
-    /// Make several at once, up to 20
+    /// Number of forks, up to 20
     #[arg(long, short = 'n', value_name = "N", conflicts_with = "name", value_parser = clap::value_parser!(u32).range(1..=MAX_FORKS))]
     count: Option<u32>,
-    /// Several are named PREFIX-1, PREFIX-2 and so on [default: worker]
+    /// Name the forks PREFIX-1, PREFIX-2 and so on [default: worker]
     #[arg(long, requires = "count", value_parser = |text: &str| NamePrefix::parse(text).map_err(|error| error.to_string()))]
     prefix: Option<NamePrefix>,
-    /// Run a shell command in each before it counts as made; may be given several times
+    /// Run this shell command in each fork; a fork fails if it fails; may be repeated
     #[arg(long, value_name = "COMMAND")]
     setup: Vec<String>,
     /// Print JSON
@@ -79,7 +79,7 @@ fn one(context: &Context, arguments: Arguments, mut display: Display) -> Result<
         let fork = &forked.workspace;
         let way = fork.rung.map(|rung| format!(" ({})", rung_words(rung))).unwrap_or_default();
         output::line(&format!(
-            "{} is running at {}, after {} ms{way}",
+            "{} is running at {}, in {} ms{way}",
             fork.name, fork.ip, forked.boot_time_ms
         ))?;
         if let Some(warning) = &forked.warning {

@@ -1,5 +1,5 @@
-//! `agentiso init`: everything a host needs for its first workspace, step by step. What is there is kept, so that it can
-//! be interrupted and run again.
+//! `agentiso init`: sets up everything that a host needs for its first workspace, step by step. Existing files are
+//! kept, so it can be interrupted and run again.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use serde::Serialize;
 use super::check;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::machinery::{self, BootFiles};
 use crate::progress::Display;
+use crate::vm_setup::{self, BootFiles};
 use crate::{example_config, output, runtime};
 
-/// Set this host up: directories, kernel, initramfs, base image, templates
+/// Set up this host: directories, kernel, initramfs, base image, templates
 ///
-/// Needs no root. What is there already is kept; run it again after an interruption or an upgrade.
+/// Needs no root. Existing files are kept; run it again after an interruption or an upgrade.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -32,16 +32,16 @@ pub(crate) struct Arguments {
     /// Do not ask before downloading
     #[arg(long, short)]
     yes: bool,
-    /// Print the steps with their results and times as JSON when all is done
+    /// Print the steps with their results and times as JSON at the end
     #[arg(long)]
     json: bool,
-    /// A kernel of your own instead of Debian's
+    /// Use this kernel instead of Debian's
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
-    /// An initramfs of your own instead of agentiso's
+    /// Use this initramfs instead of agentiso's own
     #[arg(long, value_name = "FILE")]
     initrd: Option<PathBuf>,
-    /// For ZFS storage, which this version does not have
+    /// Ignored: this version does not support ZFS storage
     #[arg(long, value_name = "PATH")]
     pool_path: Option<PathBuf>,
 }
@@ -49,9 +49,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, Failure> {
     let context = with_overrides(context, &arguments)?;
     if arguments.pool_path.is_some() {
-        eprintln!(
-            "note: --pool-path is for ZFS storage; this version keeps disks as qcow2 files and ignores it"
-        );
+        eprintln!("note: --pool-path is ignored: this version stores disks as qcow2 files, not on ZFS");
     }
     confirm_download(&context, arguments.yes)?;
     let steps = runtime::block_on(set_up(&context))??;
@@ -61,7 +59,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was done, for `--json`.
+/// One completed step, for `--json`.
 #[derive(Debug, Serialize)]
 struct Step {
     name: &'static str,
@@ -80,7 +78,8 @@ impl Steps {
     }
 }
 
-/// `--kernel` and `--initrd` hold for this run; the daemon goes by the configuration, so that is said.
+/// Applies `--kernel` and `--initrd` to this run. The daemon uses only the configuration, so a note says how to set
+/// them there.
 fn with_overrides(context: &Context, arguments: &Arguments) -> Result<Context, Failure> {
     let mut context = context.clone();
     let vm = &mut context.config.vm;
@@ -89,13 +88,13 @@ fn with_overrides(context: &Context, arguments: &Arguments) -> Result<Context, F
         ("--initrd", &arguments.initrd, &mut vm.initrd_path, "initrd_path"),
     ] {
         let Some(given) = given else { continue };
-        let path = given.canonicalize().map_err(|error| {
-            Failure::usage(format!("{option}: {} cannot be read: {error}", given.display()))
-        })?;
+        let path = given
+            .canonicalize()
+            .map_err(|error| Failure::usage(format!("{option}: cannot read {}: {error}", given.display())))?;
         if place.as_ref() != Some(&path) {
             let shown = toml_string(&path);
             eprintln!(
-                "note: for the daemon to use it, put `{key} = {shown}` under [vm] into the configuration"
+                "note: for the daemon to use it, set `{key} = {shown}` under [vm] in the configuration"
             );
         }
         *place = Some(path);
@@ -103,24 +102,25 @@ fn with_overrides(context: &Context, arguments: &Arguments) -> Result<Context, F
     Ok(context)
 }
 
-/// TOML's basic strings escape like JSON's.
+/// The path as a TOML string. TOML's basic strings are escaped like JSON's.
 fn toml_string(path: &Path) -> String {
     serde_json::Value::from(path.display().to_string()).to_string()
 }
 
-/// The one thing that a person may want to know beforehand. Without a terminal there is nobody to ask.
+/// Asks before the large download of the base image. Without a terminal it does not ask.
 fn confirm_download(context: &Context, yes: bool) -> Result<(), Failure> {
     let there = agentiso_image::get(&context.image_dirs(), &context.config.storage.base_image)?.is_some();
     if yes || there || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Ok(());
     }
-    eprint!("The base image is built from Debian packages, some hundred MB to download. Go on? [Y/n] ");
+    eprint!("Building the base image downloads several hundred MB of Debian packages. Continue? [Y/n] ");
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     match answer.trim().to_ascii_lowercase().as_str() {
         "" | "y" | "yes" => Ok(()),
-        _ => Err(Failure::new("nothing was done").hint("run it again when it suits you")),
+        _ => Err(Failure::new("cancelled; nothing was changed")
+            .hint("run `agentiso init` again when you are ready")),
     }
 }
 
@@ -136,13 +136,13 @@ async fn set_up(context: &Context) -> Result<Steps, Failure> {
     example_config::write(context)?;
     let kernel = kernel(context, &mut steps).await?;
     let display = Display::start("initramfs");
-    let initrd = machinery::initramfs(context, &kernel).await?;
+    let initrd = vm_setup::initramfs(context, &kernel).await?;
     steps.done("initramfs", display, "ready");
     let image = base_image(context, &mut steps).await?;
 
     let display = Display::start("accelerator");
     display.update("looking for KVM", None);
-    let hypervisor = machinery::hypervisor(context, &BootFiles { kernel, initrd }).await?;
+    let hypervisor = vm_setup::hypervisor(context, &BootFiles { kernel, initrd }).await?;
     let facts = hypervisor.facts();
     let verdict = format!("{}, {}", facts.accelerator.as_str(), facts.accelerator_reason);
     steps.done("accelerator", display, &verdict);
@@ -156,7 +156,7 @@ async fn set_up(context: &Context) -> Result<Steps, Failure> {
         return Ok(steps);
     }
     findings.print()?;
-    Err(Failure::new("the host is not ready; see the lines above"))
+    Err(Failure::new("this host is not ready; see the failed checks above"))
 }
 
 fn make_directories(context: &Context) -> Result<(), Failure> {
@@ -164,13 +164,13 @@ fn make_directories(context: &Context) -> Result<(), Failure> {
     let paths = &context.config.paths;
     for dir in [&paths.data, &paths.workspaces, &paths.transfer, &paths.run] {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| {
-            Failure::new(format!("{} cannot be made: {error}", dir.display()))
-                .hint("`agentiso check` says which key of the configuration moves it")
+            Failure::new(format!("cannot create {}: {error}", dir.display()))
+                .hint("`agentiso check` shows which configuration key sets this directory")
         })?;
     }
     for dir in [&paths.images, &paths.kernels, &paths.initramfs] {
         std::fs::create_dir_all(dir)
-            .map_err(|error| Failure::new(format!("{} cannot be made: {error}", dir.display())))?;
+            .map_err(|error| Failure::new(format!("cannot create {}: {error}", dir.display())))?;
     }
     Ok(())
 }
@@ -207,9 +207,11 @@ async fn base_image(context: &Context, steps: &mut Steps) -> Result<Image, Failu
         }
         (None, None) => {
             return Err(Failure::new(format!(
-                "storage.base_image is {name}, which is not there and has no recipe"
+                "storage.base_image is {name}, which does not exist and has no recipe"
             ))
-            .hint(format!("`agentiso image import {name} FILE`, or set storage.base_image to debian-dev")));
+            .hint(format!(
+                "run `agentiso image import {name} FILE`, or set storage.base_image to debian-dev"
+            )));
         }
     };
     let result = format!("ready, {}", output::size(image.manifest.filesystem.bytes));
@@ -221,13 +223,13 @@ fn recipe(name: &ImageName) -> Option<Recipe> {
     Recipe::parse(name.as_str())
 }
 
-/// A host without templates works, only slower; so a failure here is told and not fatal.
+/// Makes the templates. A failure is reported but not fatal: without templates the host works, only slower.
 async fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image, steps: &mut Steps) {
     let config = &context.config;
     let display = Arc::new(Display::start("templates"));
     let shown = Arc::clone(&display);
     let progress = Progress::new(move |step, fraction| shown.update(step, fraction));
-    let image = machinery::base_image(context, image);
+    let image = vm_setup::base_image(context, image);
     let made = hypervisor
         .templates()
         .ensure_image(&image, config.default_resources(), config.vm.init_mode, &progress)
@@ -235,7 +237,7 @@ async fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image, st
     drop(progress);
     let result = match made {
         Ok(_) => "ready".to_owned(),
-        Err(error) => format!("not made, machines will boot cold: {error}"),
+        Err(error) => format!("failed, VMs will boot cold: {error}"),
     };
     // The only other holder was the callback.
     if let Some(display) = Arc::into_inner(display) {

@@ -1,6 +1,6 @@
-//! `agentiso logs`: a machine's console and QEMU's own messages, read from the files.
+//! `agentiso logs`: shows a VM's console and QEMU's messages, read from their files.
 //!
-//! The daemon is not asked: logs matter most when something does not answer.
+//! The daemon is not used, because logs matter most when something does not answer.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -16,22 +16,22 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::output;
 
-/// More of a log than this is not read: the tail of a console never needs it, and a guest may print without end.
+/// The most bytes of a log to read. A guest may print without end, and the last lines never need more.
 const MAX_TAIL_BYTES: u64 = 4 << 20;
 
 /// Show a workspace's console and QEMU's messages
 ///
-/// Logs are kept until the workspace is destroyed, also when it is stopped or did not come up.
+/// Logs are kept until the workspace is destroyed, even if it is stopped or failed to start.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   agentiso logs dev
   agentiso logs dev -n 200
-  agentiso logs 3f9c1a          the beginning of an id will do")]
+  agentiso logs 3f9c1a          by the beginning of an id")]
 pub(crate) struct Arguments {
     /// Name, id, or the beginning of an id
     workspace: String,
-    /// How many lines of the console
+    /// Number of console lines to show
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     lines: usize,
     /// Print JSON
@@ -71,10 +71,12 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-/// By name first: a name may look like the beginning of an id.
+/// Finds a workspace, by name first: a name may look like the beginning of an id.
 fn find(document: Option<&LedgerDocument>, wanted: &str) -> Result<WorkspaceId, Failure> {
-    let unknown =
-        || Failure::new(format!("no workspace {wanted:?} exists")).hint("`agentiso status` shows all");
+    let unknown = || {
+        Failure::new(format!("there is no workspace {wanted:?}"))
+            .hint("`agentiso status` lists all workspaces")
+    };
     let workspaces = &document.ok_or_else(unknown)?.workspaces;
     if let Some((id, _)) = workspaces.iter().find(|(_, stored)| stored.name.as_str() == wanted) {
         return Ok(*id);
@@ -84,8 +86,10 @@ fn find(document: Option<&LedgerDocument>, wanted: &str) -> Result<WorkspaceId, 
         workspaces.keys().filter(|id| !prefix.is_empty() && id.to_string().starts_with(&prefix));
     match (matching.next(), matching.count()) {
         (Some(id), 0) => Ok(*id),
-        (Some(_), others) => Err(Failure::new(format!("{wanted:?} is the beginning of {} ids", others + 1))
-            .hint("give more digits")),
+        (Some(_), others) => {
+            Err(Failure::new(format!("{wanted:?} matches the beginning of {} ids", others + 1))
+                .hint("give more digits"))
+        }
         (None, _) => {
             let names = workspaces.values().map(|stored| stored.name.as_str());
             let near = suggest::nearest(wanted, names).map(|name| format!("did you mean {name:?}?"));
@@ -94,18 +98,18 @@ fn find(document: Option<&LedgerDocument>, wanted: &str) -> Result<WorkspaceId, 
     }
 }
 
-/// The end of a file; an absent one is empty.
+/// The end of a file; empty if the file does not exist.
 fn tail(path: &Path) -> Result<String, Failure> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(String::new()),
-        Err(error) => return Err(Failure::new(format!("{} cannot be read: {error}", path.display()))),
+        Err(error) => return Err(Failure::new(format!("cannot read {}: {error}", path.display()))),
     };
-    let told = |error: std::io::Error| Failure::new(format!("{} cannot be read: {error}", path.display()));
-    let length = file.metadata().map_err(told)?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(MAX_TAIL_BYTES))).map_err(told)?;
+    let unreadable = |error: std::io::Error| Failure::new(format!("cannot read {}: {error}", path.display()));
+    let length = file.metadata().map_err(unreadable)?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_TAIL_BYTES))).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    file.take(MAX_TAIL_BYTES).read_to_end(&mut bytes).map_err(told)?;
+    file.take(MAX_TAIL_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -125,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_whole_lines() {
+    fn last_lines_returns_whole_lines() {
         assert_eq!(last_lines("a\nb\nc\n", 2), "b\nc\n");
         assert_eq!(last_lines("a\nb\nc", 2), "b\nc");
         assert_eq!(last_lines("a\n", 5), "a\n");
@@ -134,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_log_is_empty_and_a_huge_one_is_cut() {
+    fn missing_log_is_empty_and_huge_truncated() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(tail(&dir.path().join("none")).unwrap(), "");
         let path = dir.path().join("huge");

@@ -1,4 +1,4 @@
-//! `agentiso mcp-token`.
+//! `agentiso mcp-token`: grants or revokes a workspace's access to MCP.
 
 use std::process::ExitCode;
 
@@ -7,11 +7,11 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// Let an agent inside a workspace use MCP on its own machine
+/// Give an AI agent inside a workspace MCP access to that workspace
 ///
-/// Prints the address at which the workspace finds MCP, and a fresh token for it. The token works in this workspace and
-/// nowhere else, until it is replaced by the next one, revoked, or the workspace is destroyed. Needs mcp_bridge.enabled =
-/// true in the configuration.
+/// Prints the MCP address that is reachable from the workspace, and a new token for it. The token works only in this
+/// workspace, until it is replaced by a new one, revoked, or the workspace is destroyed. Needs mcp_bridge.enabled = true in
+/// the configuration.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -21,7 +21,7 @@ Examples:
 pub(crate) struct Arguments {
     /// Name, id, or the beginning of an id
     workspace: String,
-    /// Take the token away, and end what was opened with it
+    /// Revoke the token and close the connections that use it
     #[arg(long, conflicts_with = "json")]
     revoke: bool,
     /// Print JSON
@@ -35,7 +35,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         let mut client = Client::open(context).await?;
         if *revoke {
             client.revoke_bridge(workspace).await?;
-            return output::line(&format!("{workspace} has no token any more"));
+            return output::line(&format!("the token of {workspace} is revoked"));
         }
         let access = client.grant_bridge(workspace).await?;
         if *json {

@@ -1,4 +1,4 @@
-//! The commands and their dispatch. Each file holds one command: its arguments, its help, what it does.
+//! The commands and their dispatch. Each file holds one command: its arguments, its help and its code.
 
 mod check;
 mod completions;
@@ -41,7 +41,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// Real Linux machines for AI agents, cheap to break.
+/// Real Linux VMs for AI agents, cheap to break.
 ///
 /// Every workspace is a microVM with its own kernel. Agents drive it over MCP through `agentiso serve`; people
 /// use the other commands.
@@ -56,13 +56,13 @@ pub(crate) struct Arguments {
 
 const AFTER_HELP: &str = "\
 Examples:
-  agentiso init                       make kernel, image and templates
-  agentiso create dev                 a machine called dev
+  agentiso init                       set up kernel, image and templates
+  agentiso create dev                 create a workspace called dev
   agentiso exec dev -- uname -a       run a command in it
-  agentiso snapshot create dev clean  a state to come back to
-  agentiso restore dev clean          come back to it
-  agentiso fork dev clean try         another machine that begins there
-  agentiso rm dev                     destroy it
+  agentiso snapshot create dev clean  take a snapshot
+  agentiso restore dev clean          go back to the snapshot
+  agentiso fork dev clean try         start a second workspace from it
+  agentiso rm dev                     destroy the workspace
   claude mcp add agentiso -- agentiso serve
 
 Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration, 130 interrupted;
@@ -99,7 +99,7 @@ enum Command {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    // Completions describe the program, not a host: a broken configuration must not keep a shell from starting.
+    // Completions do not depend on the configuration: a broken one must not keep a shell from starting.
     if let Command::Completions(arguments) = arguments.command {
         return completions::run(&arguments);
     }
@@ -134,7 +134,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The whole command line as clap sees it, for completions and the reference.
+/// The whole command line as clap sees it, for completions and docs/cli.md.
 pub(crate) fn definition() -> clap::Command {
     Arguments::command()
 }
@@ -144,12 +144,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_definition_is_valid() {
         definition().debug_assert();
     }
 
     #[test]
-    fn every_command_explains_itself_and_shows_examples() {
+    fn every_command_has_description_and_examples() {
         fn visit(command: &clap::Command, path: &str) {
             for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
                 let path = format!("{path} {}", sub.get_name());

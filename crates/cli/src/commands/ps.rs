@@ -1,4 +1,4 @@
-//! `agentiso ps`.
+//! `agentiso ps`: lists workspaces.
 
 use std::process::ExitCode;
 
@@ -24,7 +24,7 @@ Examples:
   agentiso ps --json | jq -r '.[] | select(.state == \"running\") | .name'"
 )]
 pub(crate) struct Arguments {
-    /// Only those that run
+    /// Show only running workspaces
     #[arg(long)]
     running: bool,
     /// Print JSON
@@ -43,7 +43,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         return Ok(ExitCode::SUCCESS);
     }
     if workspaces.is_empty() {
-        output::line("no workspaces; `agentiso create` makes one")?;
+        output::line("no workspaces; create one with `agentiso create`")?;
         return Ok(ExitCode::SUCCESS);
     }
     let now = Timestamp::now();
@@ -69,7 +69,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-/// The names are those of the MCP tools, so that a script can move between the two.
+/// The JSON of a workspace. Its keys are those of the MCP tools, so that scripts can use either.
 fn value(workspace: &Workspace) -> Value {
     json!({
         "workspace_id": workspace.id,

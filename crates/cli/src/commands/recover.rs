@@ -1,4 +1,4 @@
-//! `agentiso recover`: what the daemon found and does not use.
+//! `agentiso recover`: lists, recovers or deletes what is in quarantine.
 
 use std::process::ExitCode;
 
@@ -11,33 +11,33 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// List what is in quarantine, bring it back, or delete it
+/// List, recover or delete workspaces and teams in quarantine
 ///
-/// The daemon never deletes what it does not understand. A workspace that it cannot place stays where it is on disk, with
-/// its snapshots, and is listed here with the reason: the state file was removed or server.state_file was renamed, a
-/// description cannot be read, two workspaces claim the same name. A machine that runs on it goes on running.
+/// The daemon never deletes data that it does not understand. A workspace that does not fit the state file stays on disk with
+/// its snapshots and is listed here with the reason: the state file was removed or server.state_file was renamed, a
+/// description cannot be read, or two workspaces have the same name. If its VM is running, it keeps running.
 ///
-/// Without arguments, everything in quarantine is listed. With names or ids, these are brought back: a running machine is
-/// taken up again with its processes, a workspace whose name is taken gets another, and what had to change is said. What
-/// nothing describes any more is brought back from its disk, under a new name.
+/// Without arguments, everything in quarantine is listed. With names or ids, these are recovered: a running VM is kept with
+/// its processes, a workspace whose name is taken gets a new one, and all changes are printed. A workspace without a
+/// readable description is recovered from its disk, under a new name.
 ///
-/// With --discard, the machine is ended and the files are deleted. There is no way back from that.
+/// With --discard, the VM is killed and the files are deleted. This cannot be undone.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   agentiso recover                    list what is in quarantine
-  agentiso recover dev                bring the workspace dev back
-  agentiso recover 7e0b1c2d team:web  by the first digits of an id, and a team
-  agentiso recover --all              everything that can be brought back
-  agentiso recover --discard 7e0b1c2d delete it for good")]
+  agentiso recover dev                recover the workspace dev
+  agentiso recover 7e0b1c2d team:web  recover a workspace by the start of its id, and a team
+  agentiso recover --all              recover everything that can be recovered
+  agentiso recover --discard 7e0b1c2d delete it permanently")]
 pub(crate) struct Arguments {
     /// Names, ids, eight or more digits of an id, or team:NAME
     #[arg(value_name = "WORKSPACE")]
     wanted: Vec<String>,
-    /// Bring back all there is
+    /// Recover everything in quarantine
     #[arg(long, conflicts_with_all = ["wanted", "discard"])]
     all: bool,
-    /// Delete what is named instead of bringing it back
+    /// Delete the named items instead of recovering them
     #[arg(long, requires = "wanted")]
     discard: bool,
     /// Print JSON
@@ -73,7 +73,7 @@ async fn list(client: &mut Client, json: bool) -> Result<ExitCode, Failure> {
     } else {
         let now = Timestamp::now();
         let rows = items.iter().map(|item| row(item, now)).collect();
-        output::line(&output::table(["ID", "NAME", "SIZE", "SINCE", "MACHINE", "REASON"], rows))?;
+        output::line(&output::table(["ID", "NAME", "SIZE", "SINCE", "VM", "REASON"], rows))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -84,12 +84,12 @@ fn row(item: &QuarantineItem, now: Timestamp) -> [String; 6] {
         item.name.clone().unwrap_or_else(|| "-".to_owned()),
         output::size(item.bytes),
         output::age(item.since, now),
-        item.pid.map_or_else(|| "-".to_owned(), |pid| format!("runs, pid {pid}")),
+        item.pid.map_or_else(|| "-".to_owned(), |pid| format!("running, pid {pid}")),
         item.reason.clone(),
     ]
 }
 
-/// Goes on after one that cannot be brought back; the first failure is what the command ends with.
+/// Recovers all that are named. It goes on after a failure; the command ends with the first one.
 async fn recover(client: &mut Client, wanted: &[String], arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (mut recovered, mut first) = (Vec::new(), None);
     for wanted in wanted {

@@ -1,4 +1,4 @@
-//! `agentiso restore`.
+//! `agentiso restore`: brings a workspace back to a snapshot.
 
 use std::process::ExitCode;
 
@@ -14,10 +14,10 @@ use crate::failure::Failure;
 use crate::progress::Display;
 use crate::{output, runtime};
 
-/// Bring a workspace back to a snapshot
+/// Restore a workspace to a snapshot
 ///
-/// What was done since is lost, unless another snapshot holds it; no snapshot is removed. The workspace runs
-/// afterwards, also if it was stopped. If the snapshot has memory, its processes go on from where they were.
+/// Changes since then are lost, unless another snapshot holds them; no snapshot is removed. The workspace is running
+/// afterwards, even if it was stopped before. If the snapshot has memory, its processes continue where they were.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -62,9 +62,9 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
 
 fn sentence(restored: &RestoreResult) -> String {
     let processes = match (restored.rung == Rung::Memory, restored.snapshot.has_memory) {
-        (true, _) => "its processes go on from there",
-        (false, false) => "without processes, as the snapshot has no memory",
-        (false, true) => "its processes were not brought back",
+        (true, _) => "its processes continue from there",
+        (false, false) => "freshly booted because the snapshot has no memory",
+        (false, true) => "freshly booted: its processes could not be restored",
     };
-    format!("{} is back at {} and running, {processes}", restored.workspace.name, restored.snapshot.name)
+    format!("{} is restored to {} and running, {processes}", restored.workspace.name, restored.snapshot.name)
 }

@@ -1,4 +1,4 @@
-//! `agentiso rm`.
+//! `agentiso rm`: destroys workspaces.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     /// Names, ids, or beginnings of ids
     #[arg(required_unless_present = "all", value_name = "WORKSPACE")]
     workspaces: Vec<String>,
-    /// All there are, those of MCP clients included
+    /// All workspaces, including those of MCP clients
     #[arg(long, conflicts_with = "workspaces")]
     all: bool,
 }

@@ -1,4 +1,4 @@
-//! `agentiso serve`: the bridge between an MCP client on our standard streams, or several over HTTP, and the daemon.
+//! `agentiso serve`: connects one MCP client on standard input and output, or several over HTTP, to the daemon.
 
 mod http;
 mod metrics;
@@ -20,15 +20,15 @@ use crate::runtime;
 
 /// Serve MCP on standard input and output, or over HTTP
 ///
-/// Starts the daemon if none runs. When standard input ends, so does this command; workspaces stay and can be
-/// adopted by the next session. On a terminal there is no client to speak to, so it only waits.
+/// Starts the daemon if it is not running. The command ends when standard input ends; workspaces stay and can be adopted by
+/// the next session. On a terminal there is no client to talk to, so it only waits.
 ///
-/// With --http it serves any number of clients at http://ADDR/mcp until it is interrupted. They need the bearer token
-/// that is in a file only you can read; the first start makes it. HTTP is not encrypted: beyond this host, put a proxy
-/// with TLS or an SSH tunnel in front.
+/// With --http it serves any number of clients at http://ADDR/mcp until it is interrupted. Clients need the bearer token,
+/// which is generated on the first start into a file that only you can read. HTTP is not encrypted: for clients on other
+/// hosts, use a TLS proxy or an SSH tunnel.
 ///
-/// With --metrics-port, http://127.0.0.1:PORT/metrics shows what the daemon counts, as OpenMetrics text, and /healthz whether
-/// it answers; docs/metrics.md tells what there is.
+/// With --metrics-port, the daemon's metrics are served at http://127.0.0.1:PORT/metrics in OpenMetrics format, and a health
+/// check at /healthz. docs/metrics.md lists the metrics.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -41,13 +41,13 @@ Examples:
   agentiso serve --http 127.0.0.1:3111 --token-file /etc/agentiso.token
   agentiso serve --http 10.0.0.5:3111 --http-allow-remote --http-host agents.example")]
 pub(crate) struct Arguments {
-    /// Which tools are offered: full, core, or names separated by commas [default: server.tools, which is full]
+    /// Tools to offer: full, core, or a comma-separated list of names [default: server.tools, which is full]
     #[arg(long, value_name = "core|full|LIST")]
     tools: Option<String>,
-    /// Offer only tools that change nothing
+    /// Offer only read-only tools
     #[arg(long)]
     read_only: bool,
-    /// Serve metrics at this port of 127.0.0.1; 0 takes a free one
+    /// Serve metrics on this port of 127.0.0.1; 0 picks a free port
     #[arg(long, value_name = "PORT")]
     metrics_port: Option<u16>,
     #[command(flatten)]
@@ -72,22 +72,22 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
         serve_metrics(context, metrics).await?;
         connect(context, options).await
     })?;
-    // Bytes are carried by threads; what is left to the runtime are metrics, and they end with the pipe.
+    // Threads carry the bytes. The runtime only serves metrics, which end with the pipe.
     let ended = pipe::run(io::stdin(), io::stdout(), socket);
     runtime.shutdown_background();
     match ended {
         Ok(End::Client) => Ok(ExitCode::SUCCESS),
         Ok(End::Daemon) => {
             Err(Failure::new("the daemon ended while the client was connected").hint(format!(
-                "its log is {}; starting the client again starts a daemon",
+                "its log is {}; restart the client to start a new daemon",
                 context.config.paths.daemon_log().display()
             )))
         }
-        Err(error) => Err(Failure::new(format!("the connection to the daemon cannot be used: {error}"))),
+        Err(error) => Err(Failure::new(format!("the connection to the daemon failed: {error}"))),
     }
 }
 
-/// Metrics are there before the first client is. They are served until the runtime ends.
+/// Starts serving metrics, before the first client connects. They are served until the runtime ends.
 async fn serve_metrics(context: &Context, port: Option<u16>) -> Result<(), Failure> {
     if let Some(port) = port {
         let metrics = metrics::Metrics::bind(context, port).await?;
@@ -96,7 +96,7 @@ async fn serve_metrics(context: &Context, port: Option<u16>) -> Result<(), Failu
     Ok(())
 }
 
-/// A connection for threads, which wait for its bytes.
+/// A blocking connection for the threads.
 async fn connect(context: &Context, options: McpOptions) -> Result<UnixStream, Failure> {
     let stream = client::connect_mcp(context, options).await?.into_std()?;
     stream.set_nonblocking(false)?;
@@ -110,12 +110,12 @@ fn wait_on_terminal(context: &Context, metrics: Option<u16>) -> Result<ExitCode,
         serve_metrics(context, metrics).await?;
         Client::open(context).await?;
         eprintln!(
-            "agentiso serve speaks MCP on standard input, and this is a terminal. Let a client start it instead, for \
+            "agentiso serve expects an MCP client on standard input, but this is a terminal. Let a client start it, for \
              example: claude mcp add agentiso -- {program} serve"
         );
-        eprintln!("The daemon is running. Waiting for ctrl-C, which ends this command and not the daemon.");
-        let mut terminated = signal(SignalKind::terminate()).map_err(runtime::no_signals)?;
-        let mut interrupted = signal(SignalKind::interrupt()).map_err(runtime::no_signals)?;
+        eprintln!("The daemon is running. Press ctrl-C to end this command; the daemon keeps running.");
+        let mut terminated = signal(SignalKind::terminate()).map_err(runtime::signal_failure)?;
+        let mut interrupted = signal(SignalKind::interrupt()).map_err(runtime::signal_failure)?;
         tokio::select! {
             _ = terminated.recv() => {}
             _ = interrupted.recv() => {}

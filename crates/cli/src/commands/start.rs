@@ -1,4 +1,4 @@
-//! `agentiso start`.
+//! `agentiso start`: starts stopped workspaces.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
-//! `agentiso status`: what the state file says, without the daemon.
+//! `agentiso status`: shows the content of the ledger, without the daemon.
 //!
-//! It is the command for when something is wrong, so it never fails: what cannot be read is part of the answer.
+//! It is meant for times when something is wrong, so it never fails: problems of reading are part of its output.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,10 +19,10 @@ use crate::output;
 use crate::processes;
 use crate::quarantine::{self, Quarantined};
 
-/// Show what the state file says, without asking the daemon
+/// Show the contents of the state file, without the daemon
 ///
-/// Always ends with 0. A workspace that should be running but whose process is gone is flagged: the daemon was
-/// not there to notice. What a start had to mend, and what is in quarantine, is told too; see agentiso recover.
+/// Always exits with 0. A workspace that should be running but whose process is gone is marked as dead. Repairs made when the
+/// daemon started and the contents of the quarantine are shown too; see `agentiso recover`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -41,16 +41,16 @@ struct Status {
     problem: Option<String>,
     saved_at: Option<Timestamp>,
     daemon_pid: Option<u32>,
-    /// A daemon of another state file, which keeps one of this state file from running or from being reached.
+    /// The daemon of another state file that keeps the daemon of this state file from running or from being reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     other_daemon: Option<String>,
-    /// What connects the workspaces.
+    /// The network backend.
     network: &'static str,
     workspaces: Vec<Row>,
-    /// What the last start that found something wrong did about it.
+    /// The repairs of the last start that had to mend something.
     #[serde(skip_serializing_if = "Option::is_none")]
     mended: Option<Mended>,
-    /// What `agentiso recover` brings back or deletes.
+    /// The items that `agentiso recover` can recover or delete.
     quarantine: Vec<Quarantined>,
 }
 
@@ -65,7 +65,7 @@ struct Row {
     created_at: Timestamp,
     snapshots: usize,
     pid: Option<i32>,
-    /// The ledger says it runs, and its process is not there.
+    /// Whether it runs according to the ledger but its process is gone.
     dead: bool,
     stop_reason: Option<String>,
 }
@@ -76,7 +76,10 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         Ok(Found::Absent) => (None, None),
         Ok(Found::Whole(document)) => (Some(*document), None),
         Ok(Found::Damaged { document, problems }) => {
-            let problem = format!("{}; the next start rebuilds it from the directories", problems.join("; "));
+            let problem = format!(
+                "{}; the daemon rebuilds it from the directories at its next start",
+                problems.join("; ")
+            );
             (document.map(|document| *document), Some(problem))
         }
         Err(error) => (None, Some(chain(&error))),
@@ -140,14 +143,14 @@ fn print(status: &Status, path: &Path, exists: bool) -> Result<(), Failure> {
     }
     output::line(&format!("network: {}", status.network))?;
     match (&status.problem, status.saved_at) {
-        (Some(problem), _) => output::line(&format!("state: cannot be read: {problem}"))?,
+        (Some(problem), _) => output::line(&format!("state: unreadable: {problem}"))?,
         (None, Some(saved)) => {
             output::line(&format!("state: {}, saved {}", path.display(), output::age(saved, now)))?;
         }
         (None, None) => output::line(&format!("state: none yet at {}", path.display()))?,
     }
     if let Some(mended) = &status.mended {
-        output::line(&format!("mended {}:", output::age(mended.at, now)))?;
+        output::line(&format!("repaired {}:", output::age(mended.at, now)))?;
         for line in &mended.lines {
             output::line(&format!("  {line}"))?;
         }
@@ -183,7 +186,7 @@ fn print(status: &Status, path: &Path, exists: bool) -> Result<(), Failure> {
     for row in status.workspaces.iter().filter(|row| row.dead) {
         let pid = row.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
         output::line(&format!(
-            "{}: should be running, but its process{pid} is gone; the daemon will mark it when it starts",
+            "{}: should be running, but its process{pid} is gone; the daemon will mark it as stopped when it starts",
             row.name
         ))?;
     }

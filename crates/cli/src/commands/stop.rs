@@ -1,4 +1,4 @@
-//! `agentiso stop`.
+//! `agentiso stop`: stops workspaces.
 
 use std::process::ExitCode;
 
@@ -7,9 +7,9 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// Stop workspaces; their disks stay
+/// Stop workspaces, keeping their disks
 ///
-/// The guest is asked to power off and, if it does not, killed after a while.
+/// The guest is asked to power off; if it does not in time, the VM is killed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! `agentiso team-status`: what the state file says about a team, without the daemon.
+//! `agentiso team-status`: shows a team from the ledger, without the daemon.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::failure::{Failure, chain};
 use crate::output;
 
-/// Show a team and its members, without asking the daemon
+/// Show a team and its members, without the daemon
 ///
 /// Reads the state file and changes nothing.
 #[derive(clap::Args, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct TeamView {
     name: TeamName,
     state: &'static str,
     created_at: Timestamp,
@@ -58,14 +58,14 @@ struct Row {
 pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let path = &context.config.paths.state_file;
     let document = ledger::read(path)
-        .map_err(|error| Failure::new(format!("{} cannot be read: {}", path.display(), chain(&error))))?;
+        .map_err(|error| Failure::new(format!("cannot read {}: {}", path.display(), chain(&error))))?;
     let document = document
         .into_document()
-        .ok_or_else(|| Failure::new(format!("there is no state yet at {}", path.display())))?;
+        .ok_or_else(|| Failure::new(format!("no state file yet at {}", path.display())))?;
     let (name, team) = document.teams.find(&arguments.team).map_err(|refusal| {
         let known: Vec<&str> = document.teams.iter().map(|(name, _)| name.as_str()).collect();
         let failure = Failure::new(refusal.to_string());
-        if known.is_empty() { failure } else { failure.hint(format!("there are: {}", known.join(", "))) }
+        if known.is_empty() { failure } else { failure.hint(format!("known teams: {}", known.join(", "))) }
     })?;
     let shown = show(&document, &context.config.paths.mail, name, team)?;
     if arguments.json {
@@ -76,19 +76,19 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(document: &LedgerDocument, mail: &Path, name: &TeamName, team: &Team) -> Result<Shown, Failure> {
+fn show(document: &LedgerDocument, mail: &Path, name: &TeamName, team: &Team) -> Result<TeamView, Failure> {
     let mut team = team.clone();
     let mut members = Vec::with_capacity(team.members.len());
     for member in &mut team.members {
         let waiting = mail::count(mail, name, team.created_at, &member.name)
-            .map_err(|error| Failure::new(format!("the mail of {} cannot be read: {error}", member.name)))?;
-        // The inbox is written for every task, the ledger is not.
+            .map_err(|error| Failure::new(format!("cannot read the inbox of {}: {error}", member.name)))?;
+        // The inbox is newer than the ledger: it is written for every task.
         if waiting.tasks > 0 {
             member.found_tasks(waiting.tasks, None);
         }
         members.push(row(document, member, waiting));
     }
-    Ok(Shown {
+    Ok(TeamView {
         name: name.clone(),
         state: team.shown_state().as_str(),
         created_at: team.created_at,
@@ -107,16 +107,17 @@ fn row(document: &LedgerDocument, member: &Member, waiting: MailCounts) -> Row {
         ip: machine.map(|machine| machine.ip.to_string()),
         state: machine.map_or("destroyed", |machine| state_word(machine.phase.public())),
         agent: member.status.as_str(),
-        // What a ledger of an earlier version holds is moved at the next start of a daemon.
+        // Messages in a ledger of an earlier version are moved to inboxes at the next start of a daemon.
         messages: waiting.messages + member.stored_messages.len(),
         tasks: waiting.tasks + member.stored_tasks.pending.len(),
     }
 }
 
-fn print(team: &Shown) -> Result<(), Failure> {
-    let parent = team.parent_team.as_ref().map(|parent| format!(", below {parent}")).unwrap_or_default();
+fn print(team: &TeamView) -> Result<(), Failure> {
+    let parent =
+        team.parent_team.as_ref().map(|parent| format!(", sub-team of {parent}")).unwrap_or_default();
     output::line(&format!(
-        "team {}: {}, {} of at most {} members, made {}{parent}",
+        "team {}: {}, {} of at most {} members, created {}{parent}",
         team.name,
         team.state,
         team.members.len(),

@@ -1,4 +1,4 @@
-//! docs/cli.md is generated: the help of every command, in one page.
+//! Generates and checks docs/cli.md: the help of every command, on one page.
 
 use std::fmt::Write as _;
 
@@ -27,7 +27,7 @@ fn section(text: &mut String, command: &mut clap::Command, path: &str) {
 }
 
 #[test]
-fn docs_cli_md_is_what_the_program_says() {
+fn docs_cli_md_matches_program_help() {
     let path = document("cli.md");
     let reference = reference();
     if std::env::var_os("AGENTISO_UPDATE_DOCS").is_some() {

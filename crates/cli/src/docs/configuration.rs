@@ -1,4 +1,5 @@
-//! docs/configuration.md is written by hand; its table must name every key, no other, with the true default.
+//! Checks docs/configuration.md, which is written by hand: its table must name exactly the existing keys with their
+//! true defaults.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,7 @@ use agentiso_core::config::{Config, UserDirs};
 
 use super::document;
 
-/// The rows of the table: key and default (`None` for a key that is unset).
+/// The rows of the table: key and default (`None` for a key that is unset by default).
 fn rows() -> Vec<(String, Option<String>)> {
     let text = std::fs::read_to_string(document("configuration.md")).unwrap();
     text.lines()

@@ -1,4 +1,5 @@
-//! The references in docs/ against the code. With `AGENTISO_UPDATE_DOCS` set, generated ones are written instead.
+//! Checks the references in docs/ against the code. With `AGENTISO_UPDATE_DOCS` set, generated ones are written
+//! instead.
 
 mod cli;
 mod configuration;

@@ -1,4 +1,5 @@
-//! The configuration as the tool contract has it: every default, every key by its name, and bounds at their edges.
+//! Tests that the configuration follows the tool contract: every default, every key by its name, and the bounds at
+//! their edges.
 
 use std::path::PathBuf;
 
@@ -10,7 +11,7 @@ fn parse(text: &str) -> Result<Config, ConfigError> {
 }
 
 #[test]
-fn every_key_has_the_default_of_the_contract() {
+fn configuration_defaults_match_the_contract() {
     let config = parse("").unwrap();
     assert_eq!(config.paths.state_file, PathBuf::from("/var/lib/agentiso/state.json"));
     assert_eq!(config.paths.transfer, PathBuf::from("/var/lib/agentiso/transfers"));
@@ -85,7 +86,7 @@ fn every_key_has_the_default_of_the_contract() {
     assert_eq!((dashboard.admin_token.as_str(), &dashboard.static_dir), ("", &None));
 }
 
-/// A file of the predecessor's, with every key it knew.
+/// A file of the predecessor program, with every key that it knew.
 const EVERY_KEY: &str = r#"
 [server]
 state_file = "/srv/a/state.json"
@@ -159,7 +160,7 @@ static_dir = "/srv/www"
 "#;
 
 #[test]
-fn a_file_with_every_key_of_the_contract_is_read_and_every_key_counts() {
+fn every_key_of_the_contract_is_read() {
     let config = parse(EVERY_KEY).unwrap();
     assert_eq!(
         (config.paths.state_file.as_path(), config.paths.transfer.as_path()),
@@ -219,7 +220,7 @@ fn a_file_with_every_key_of_the_contract_is_read_and_every_key_counts() {
 }
 
 #[test]
-fn bounds_hold_at_their_edges() {
+fn configuration_bounds_hold_at_their_edges() {
     for (text, good) in [
         ("[network]\nsubnet_prefix=7", false),
         ("[network]\nsubnet_prefix=8", true),

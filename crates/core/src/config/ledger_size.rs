@@ -1,19 +1,21 @@
-//! How large the ledger may become. What reading refuses is never written, so the largest that a configuration allows must
-//! fit: otherwise what some clients fill would keep all others from being saved.
+//! The largest size of the ledger.
+//!
+//! A ledger that reading would refuse is never written. So the largest ledger that a configuration allows must fit:
+//! otherwise a few clients could fill it and keep the workspaces of all others from being saved.
 
-/// A larger file is not a ledger.
+/// A larger file is refused as a ledger.
 pub const MAX_LEDGER_BYTES: u64 = 4 << 30;
 
-/// What one workspace takes at most, apart from its snapshots: most of it is its network policy.
+/// The most bytes of one workspace without its snapshots. Most of them are its network policy.
 pub const WORKSPACE_BYTES: u64 = 160 << 10;
 
-/// What one snapshot takes at most.
+/// The most bytes of one snapshot.
 pub const SNAPSHOT_BYTES: u64 = 1 << 10;
 
-/// What a team with one member takes at most. Every member is a workspace.
+/// The most bytes of a team with one member. Every member is a workspace.
 pub const MEMBER_BYTES: u64 = 64 << 10;
 
-/// The largest ledger with so many workspaces, each with so many snapshots.
+/// The size of the largest ledger with this many workspaces, each with this many snapshots.
 pub fn largest_ledger(workspaces: u32, snapshots: u32) -> u64 {
     u64::from(workspaces) * (WORKSPACE_BYTES + MEMBER_BYTES + u64::from(snapshots) * SNAPSHOT_BYTES)
 }

@@ -1,7 +1,7 @@
 //! The configuration: a TOML file in which every key is optional and unknown keys are tolerated.
 //!
-//! [`Config::parse`] turns the text into values that are known to be sound, with every path resolved. Reading
-//! the file is the caller's part.
+//! [`Config::parse`] turns the text into validated values, with every path resolved. It does not read the file; the
+//! program does.
 
 #[cfg(test)]
 mod contract;
@@ -35,7 +35,7 @@ pub struct Config {
     pub rate_limit: RateLimitConfig,
     pub mcp_bridge: McpBridgeConfig,
     pub dashboard: DashboardConfig,
-    /// Where everything is kept; derived from the sections above.
+    /// The directories and files in use; derived from the sections above.
     pub paths: Paths,
 }
 
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_gives_the_documented_defaults() {
+    fn empty_configuration_gives_the_defaults() {
         let config = Config::parse("", &dirs()).unwrap();
         assert_eq!(config.default_resources(), Resources { vcpus: 2, memory_mb: 512, disk_gb: 10 });
         assert_eq!(config.storage.base_image.as_str(), "debian-dev");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn root_keeps_its_files_where_system_services_do() {
+    fn root_uses_system_directories() {
         let root = UserDirs { uid: 0, home: "/root".into(), state_home: None, runtime_dir: None };
         let config = Config::parse("", &root).unwrap();
         assert_eq!(config.paths.data, Path::new("/var/lib/agentiso"));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_a_bridge_without_asking_for_one() {
+    fn bridge_is_used_only_on_request() {
         let chosen = |text: &str| Config::parse(text, &dirs()).unwrap().network.backend.chosen();
         assert_eq!(chosen(""), Backend::Gateway);
         assert_eq!(chosen("[network]\nbackend='auto'"), Backend::Gateway);
@@ -124,20 +124,20 @@ mod tests {
     }
 
     #[test]
-    fn a_state_file_elsewhere_takes_everything_with_it() {
+    fn paths_follow_a_configured_state_file() {
         let config = Config::parse("[server]\nstate_file = \"/tmp/x/state.json\"", &dirs()).unwrap();
         assert_eq!(config.paths.images, Path::new("/tmp/x/images"));
         assert_eq!(config.paths.run, Path::new("/tmp/x/run"));
     }
 
     #[test]
-    fn unknown_keys_and_the_keys_of_earlier_versions_are_tolerated() {
+    fn unknown_and_retired_keys_are_tolerated() {
         let text = "[storage]\nzfs_pool='tank'\ndataset_prefix='a'\nbase_snapshot='latest'\n[server]\nnew_key=1\n[other]\nx=1";
         assert!(Config::parse(text, &dirs()).is_ok());
     }
 
     #[test]
-    fn a_bad_value_names_its_key() {
+    fn invalid_value_names_its_key() {
         let cases = [
             ("[resources]\nmax_vcpus=0", "max_vcpus"),
             ("[resources]\nmax_memory_mb=8", "max_memory_mb"),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn openrc_is_the_earlier_name_of_system() {
+    fn init_mode_openrc_means_system() {
         let config = Config::parse("[vm]\ninit_mode='openrc'", &dirs()).unwrap();
         assert_eq!(config.vm.init_mode, InitMode::System);
     }

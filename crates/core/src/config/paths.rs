@@ -1,10 +1,10 @@
-//! Where everything is kept, derived from the configuration and the user's directories.
+//! The directories and files in use, derived from the configuration and the user's directories.
 
 use std::path::PathBuf;
 
 use super::sections::File;
 
-/// What the environment says about the user. Read once by the binary and passed in.
+/// The user's directories, from the environment. The program reads them once and passes them in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserDirs {
     pub uid: u32,
@@ -17,18 +17,18 @@ pub struct UserDirs {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// The directory of the state file: everything that is not shared or volatile lives below it.
+    /// The directory of the state file. Everything that is neither shared nor volatile is below it.
     pub data: PathBuf,
     pub state_file: PathBuf,
     pub workspaces: PathBuf,
-    /// What waits for members of teams.
+    /// Inboxes of the members of teams.
     pub mail: PathBuf,
     pub transfer: PathBuf,
     pub images: PathBuf,
     pub kernels: PathBuf,
     pub initramfs: PathBuf,
     pub templates: PathBuf,
-    /// Sockets. Short, because a unix socket's path has at most 107 bytes.
+    /// Sockets. The path is short, because a unix socket's path has at most 107 bytes.
     pub run: PathBuf,
 }
 
@@ -44,7 +44,7 @@ impl Paths {
         let data = state_file.parent().map_or_else(default_data, PathBuf::from);
         let run = match (&file.vm.run_dir, &file.server.state_file, &dirs.runtime_dir) {
             (Some(run), _, _) => run.clone(),
-            // A server with a state file of its own must not meet the default one in the run directory.
+            // A daemon with its own state file must not share the run directory of the default daemon.
             (None, Some(_), _) => data.join("run"),
             (None, None, _) if is_root => PathBuf::from("/run/agentiso"),
             (None, None, Some(runtime)) => runtime.join("agentiso"),
@@ -70,18 +70,18 @@ impl Paths {
         self.run.join(id.short())
     }
 
-    /// The socket to which its network card connects. Its directory is all that QEMU sees of the run directory, and stays
-    /// for as long as the machine does, while every daemon makes the socket again.
+    /// The socket to which its network card connects. Its directory is all that QEMU sees of the run directory, and
+    /// stays as long as the VM, while every daemon makes the socket anew.
     pub fn workspace_net(&self, id: &crate::ids::WorkspaceId) -> PathBuf {
         self.run.join(format!("n-{}.d", id.short())).join("s")
     }
 
-    /// Where machines look for that socket that were started by versions without the directory.
+    /// The path of that socket for VMs that were started by versions without the directory.
     pub fn earlier_workspace_net(&self, id: &crate::ids::WorkspaceId) -> PathBuf {
         self.run.join(format!("n-{}", id.short()))
     }
 
-    /// Whether an entry of the run directory is such a socket's, by either name: the short id, if it is.
+    /// The short id of the workspace, if this entry of the run directory is such a socket or its directory.
     pub fn workspace_of_net(name: &std::ffi::OsStr) -> Option<&str> {
         let short = name.to_str()?.strip_prefix("n-")?;
         let short = short.strip_suffix(".d").unwrap_or(short);
@@ -100,7 +100,7 @@ impl Paths {
         self.data.join("agentiso.lock")
     }
 
-    /// Held by the one `agentiso orchestrate` that runs.
+    /// The lock of the one `agentiso orchestrate` that runs.
     pub fn orchestrate_lock(&self) -> PathBuf {
         self.data.join("orchestrate.lock")
     }
@@ -109,12 +109,12 @@ impl Paths {
         self.data.join("daemon.log")
     }
 
-    /// The token of clients over HTTP, unless they have one of their own.
+    /// The token of HTTP clients, unless `--token-file` names another file.
     pub fn http_token(&self) -> PathBuf {
         self.data.join("http-token")
     }
 
-    /// Where templates are if they cannot be kept beside the images.
+    /// The directory of templates if they cannot be kept beside the images.
     pub fn own_templates(&self) -> PathBuf {
         self.data.join("templates")
     }

@@ -1,4 +1,4 @@
-//! The sections of the file with their defaults, as the tool contract gives them.
+//! The sections of the configuration file, with the defaults of the tool contract.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -26,11 +26,11 @@ pub(super) struct File {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ServerConfig {
-    /// `None`: the place that suits the user, see [`super::Paths`].
+    /// `None`: a path that depends on the user, see [`super::Paths`].
     pub state_file: Option<PathBuf>,
     pub state_persist_interval_secs: u64,
     pub transfer_dir: Option<PathBuf>,
-    /// Which tools are listed: `full`, `core`, or a list of names.
+    /// The tools that are listed: `full`, `core`, or a list of names.
     pub tools: String,
 }
 
@@ -49,7 +49,8 @@ impl Default for ServerConfig {
 #[serde(default)]
 pub struct StorageConfig {
     pub base_image: ImageName,
-    /// Images, kernels and templates may live apart from the state, so that several servers share them.
+    /// The directory of images, kernels and templates. It may be apart from the state, so that several daemons share
+    /// it.
     pub cache_dir: Option<PathBuf>,
 }
 
@@ -60,7 +61,7 @@ impl Default for StorageConfig {
     }
 }
 
-/// How images are built.
+/// Settings for building images.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ImageConfig {
@@ -69,22 +70,22 @@ pub struct ImageConfig {
     pub suite: Option<String>,
 }
 
-/// What connects the workspaces.
+/// The network backend as the configuration names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkBackend {
-    /// The gateway, for root too: nobody's host gets a bridge and packet rules without asking for them.
+    /// The gateway, for root too: a host gets a bridge and packet rules only on request.
     Auto,
     Gateway,
     Bridge,
 }
 
-/// A backend that was chosen.
+/// The network backend in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// In user space, without privileges.
     Gateway,
-    /// A bridge of the host's kernel, with packet rules; needs root.
+    /// A bridge of the host's kernel with packet rules. It needs root.
     Bridge,
 }
 
@@ -135,7 +136,7 @@ impl Default for NetworkConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accelerator {
-    /// KVM if a probe boot under it succeeds, else software emulation.
+    /// KVM if a probe boot with it succeeds, else software emulation.
     Auto,
     Kvm,
     Tcg,
@@ -151,13 +152,13 @@ pub enum InitMode {
     System,
 }
 
-/// What holds a QEMU that its guest has taken over.
+/// Whether each QEMU process runs in a jail, which confines it if its guest takes it over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Jail {
-    /// The jail that the host can give, which may be none.
+    /// The jail that the host supports, which may be none.
     Auto,
-    /// No machine is started without one.
+    /// No VM is started without a jail.
     Required,
     Off,
 }
@@ -178,10 +179,10 @@ pub struct VmConfig {
     pub guest_agent_port: u32,
     pub boot_timeout_secs: u64,
     pub init_mode: InitMode,
-    /// Off: every machine boots cold. For measurements, and for hosts where restores misbehave.
+    /// Off: every VM boots cold. For measurements, and for hosts on which restores misbehave.
     pub templates: bool,
     pub jail: Jail,
-    /// Whether guests under KVM are given the host processor's virtualization and its performance counters.
+    /// Whether guests under KVM may use the host processor's virtualization and its performance counters.
     pub nested: bool,
 }
 
@@ -196,7 +197,7 @@ impl Default for VmConfig {
             kernel_append: String::new(),
             vsock_cid_start: 100,
             guest_agent_port: 5000,
-            // Software emulation on a busy host needs tens of seconds for what KVM does in one.
+            // A boot that takes a second with KVM takes tens of seconds under software emulation on a busy host.
             boot_timeout_secs: 110,
             init_mode: InitMode::Fast,
             templates: true,
@@ -308,9 +309,9 @@ pub struct McpBridgeConfig {
     pub enabled: bool,
     pub bind_addr: Ipv4Addr,
     pub port: u16,
-    /// Of a model server on the host's loopback, for workspaces that have a token.
+    /// The port of a model server on the host's loopback, for workspaces that have a token.
     pub ollama_port: Option<u16>,
-    /// What OpenCode is told to use where the image does not say it.
+    /// The model for OpenCode if the image does not name one.
     pub model: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a configuration must satisfy beyond its types. Every refusal names the key.
+//! Validates a configuration beyond its types. Every refusal names the key.
 
 use thiserror::Error;
 
@@ -6,12 +6,12 @@ use super::ledger_size::{MAX_LEDGER_BYTES, largest_ledger};
 use super::sections::{File, VaultConfig};
 use crate::resources::MIN_MEMORY_MB;
 
-/// Where workspaces ask for names.
+/// The port of the gateway's resolver.
 const DNS_PORT: u16 = 53;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    #[error("the configuration is not valid TOML for agentiso: {message}")]
+    #[error("invalid configuration: {message}")]
     Syntax { message: String },
     #[error("configuration key {key}: {problem}")]
     Value { key: &'static str, problem: String },
@@ -31,7 +31,7 @@ pub(super) fn check(file: &File) -> Result<(), ConfigError> {
         return Err(ConfigError::Value {
             key: "resources.max_snapshots_per_workspace",
             problem: format!(
-                "{} snapshots of each of resources.max_workspaces = {} do not fit into the state file, which may have {} GiB",
+                "{} snapshots for each of resources.max_workspaces = {} do not fit into the state file, which is limited to {} GiB",
                 r.max_snapshots_per_workspace,
                 r.max_workspaces,
                 MAX_LEDGER_BYTES >> 30
@@ -46,11 +46,11 @@ pub(super) fn check(file: &File) -> Result<(), ConfigError> {
     if !is_interface_name(&file.network.bridge_name) {
         return Err(value(
             "network.bridge_name",
-            "must be a name for a bridge: 1 to 15 letters, digits, '-' or '_', and not one that Linux has taken",
+            "must be an interface name: 1 to 15 letters, digits, '-' or '_', and not all, default or lo",
         ));
     }
     if file.network.dns_servers.is_empty() {
-        return Err(value("network.dns_servers", "at least one IPv4 address is needed"));
+        return Err(value("network.dns_servers", "must have at least one IPv4 address"));
     }
     in_range("vm.vsock_cid_start", file.vm.vsock_cid_start, 3, u32::MAX - 1)?;
     if !(1..=3600).contains(&file.vm.boot_timeout_secs) {
@@ -63,17 +63,17 @@ pub(super) fn check(file: &File) -> Result<(), ConfigError> {
     if bridge.enabled && bridge.bind_addr != file.network.gateway_ip {
         return Err(value(
             "mcp_bridge.bind_addr",
-            "must be network.gateway_ip: it is served to workspaces, at the only address of the host they reach",
+            "must be the same as network.gateway_ip, the only address of the host that workspaces can reach",
         ));
     }
     if bridge.enabled && matches!(bridge.port, 0 | DNS_PORT) {
-        return Err(value("mcp_bridge.port", "must be a port that is not the resolver's"));
+        return Err(value("mcp_bridge.port", "must not be 0 or 53 (the port of the DNS resolver)"));
     }
     let taken = |port: u16| matches!(port, 0 | DNS_PORT) || port == bridge.port;
     if bridge.enabled && bridge.ollama_port.is_some_and(taken) {
         return Err(value(
             "mcp_bridge.ollama_port",
-            "must be a port that is neither the resolver's nor mcp_bridge.port",
+            "must not be 0, 53 (the port of the DNS resolver) or mcp_bridge.port",
         ));
     }
     let rates = &file.rate_limit;
@@ -82,7 +82,10 @@ pub(super) fn check(file: &File) -> Result<(), ConfigError> {
         ("rate_limit.exec_per_minute", rates.exec_per_minute),
     ] {
         if per_minute == 0 {
-            return Err(value(key, "must be at least 1; rate_limit.enabled = false switches limits off"));
+            return Err(value(
+                key,
+                "must be at least 1; to disable rate limits, set rate_limit.enabled = false",
+            ));
         }
     }
     if pool.enabled {
@@ -120,7 +123,10 @@ fn check_vault(vault: &VaultConfig) -> Result<(), ConfigError> {
     }
     let is_name = |name: &String| !name.is_empty() && !name.contains(['/', '\0']);
     if vault.extensions.is_empty() || !vault.extensions.iter().all(is_name) {
-        return Err(value("vault.extensions", "must name at least one ending such as \"md\", and no paths"));
+        return Err(value(
+            "vault.extensions",
+            "must have at least one file extension such as \"md\", and no paths",
+        ));
     }
     if !vault.exclude_dirs.iter().all(is_name) {
         return Err(value("vault.exclude_dirs", "must be names of directories, not paths"));
@@ -128,8 +134,8 @@ fn check_vault(vault: &VaultConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// A name that an interface of ours may have. It becomes a part of paths below /proc/sys, where two names mean all
-/// interfaces and those to come.
+/// Whether our bridge may have this name. It becomes a part of paths below /proc/sys, where `all` and `default` stand
+/// for all interfaces and for new ones.
 fn is_interface_name(name: &str) -> bool {
     let fits = (1..=15).contains(&name.len());
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));

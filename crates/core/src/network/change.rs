@@ -1,4 +1,4 @@
-//! What people write: a policy's fields, each of which may be absent, with rules that are still text.
+//! A change to a policy as clients write it: every field may be absent, and rules are still text.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -8,10 +8,11 @@ use super::policy::{MAX_BANDWIDTH_MBPS, MAX_RULES, NetworkPolicy};
 use super::problems::{Findings, PolicyProblems};
 use super::ranges::unreachable_network;
 
-/// A change to a policy. What is absent keeps its value; a list that is given replaces the list.
+/// A change to a policy. Absent fields keep their values; a given list replaces the whole list.
 ///
-/// Numbers are wider than what is valid, so that a bad one is a problem among others and not the end of reading. An
-/// unknown field is an error: to pass over a misspelt `deny_cidrs` would open what was to be closed.
+/// Number types are wider than the valid range, so that a bad number is reported with the other problems instead of
+/// ending the parsing. An unknown field is an error: ignoring a misspelt `deny_cidrs` would allow what was to be
+/// denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyChange {
@@ -29,7 +30,7 @@ pub struct PolicyChange {
     pub allow_cidrs: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deny_cidrs: Option<Vec<String>>,
-    /// `null` lifts the limit, which an absent field does not.
+    /// `null` removes the limit; an absent field keeps it.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub bandwidth_mbps: Option<Option<i64>>,
 }
@@ -43,7 +44,7 @@ impl PolicyChange {
         *self == Self::default()
     }
 
-    /// The policy after this change, or everything that is wrong with the change.
+    /// The policy after this change, or all problems of the change.
     pub fn apply_to(&self, policy: &NetworkPolicy) -> Result<NetworkPolicy, PolicyProblems> {
         let mut findings = Findings::default();
         let mut next = policy.clone();
@@ -78,7 +79,7 @@ impl PolicyChange {
     }
 }
 
-/// Parses every item; an item that says the same as an earlier one is left out.
+/// Parses every item and leaves out duplicates.
 fn list<T, R: PartialEq>(
     field: &str,
     items: &[T],
@@ -104,7 +105,7 @@ fn parse_port(port: &i64) -> Result<u16, String> {
     u16::try_from(*port)
         .ok()
         .filter(|port| *port != 0)
-        .ok_or_else(|| format!("{port} is no port; ports are numbers from 1 to 65535"))
+        .ok_or_else(|| format!("{port} is not a port; ports are numbers from 1 to 65535"))
 }
 
 fn parse_allowed_cidr(text: &str) -> Result<CidrRule, String> {
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_fields_mean_that_nothing_is_reachable_and_every_field_is_written() {
+    fn empty_policy_denies_all_and_serializes_fully() {
         let empty = policy(json!({})).unwrap();
         assert_eq!(empty, NetworkPolicy::default());
         let written = serde_json::to_value(&empty).unwrap();
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told_at_once_with_their_places() {
+    fn all_policy_problems_are_reported_with_paths() {
         let change: PolicyChange = serde_json::from_value(json!({
             "allowed_ports": [80, 0, 70000, -1],
             "allow_domains": ["example.com", "*", "a b"],
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_keeps_what_it_does_not_name() {
+    fn policy_change_keeps_unnamed_fields() {
         let old = policy(json!({
             "allow_internet": true, "allowed_ports": [80], "allow_domains": ["A.example.com."], "bandwidth_mbps": 10,
         }))
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_bounded_keep_their_order_and_hold_nothing_twice() {
+    fn policy_lists_are_bounded_ordered_and_unique() {
         let many: Vec<String> = (0..=MAX_RULES).map(|n| format!("h{n}.example.com")).collect();
         assert!(policy(json!({"allow_domains": many})).unwrap_err().to_string().contains("at most 256"));
         assert!(policy(json!({"deny_domains": many[1..]})).is_ok());
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_field_is_an_error() {
+    fn misspelt_policy_field_is_refused() {
         assert!(
             policy(json!({"deny_domain": ["example.com"]})).unwrap_err().to_string().contains("deny_domain")
         );
@@ -234,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_policy_survives_being_written_and_read(
+        fn policy_survives_serialization(
             allow_internet: bool, allow_inter_vm: bool,
             ports in prop::collection::vec(1_i64..=65535, 0..4),
             allow in prop::collection::vec("(\\*\\.)?[a-z]{1,5}\\.[a-z]{2,4}(:[1-9][0-9]{0,3})?", 0..4),

@@ -14,13 +14,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of this prefix that the address lies in. Prefixes beyond 32 mean the address alone.
+    /// The network with this prefix that holds the address. Prefixes beyond 32 mean the address alone.
     pub fn around(address: Ipv4Addr, prefix: u8) -> Self {
         let prefix = prefix.min(32);
         Self { address: Ipv4Addr::from_bits(address.to_bits() & mask(prefix)), prefix }
     }
 
-    /// For tables of this crate, whose entries have no bits beyond their prefix.
+    /// A network of this crate's tables. The address must have no bits beyond its prefix.
     pub(super) const fn literal(address: [u8; 4], prefix: u8) -> Self {
         let [a, b, c, d] = address;
         Self { address: Ipv4Addr::new(a, b, c, d), prefix }
@@ -59,7 +59,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// A network and the ports in it that the rule speaks of.
+/// A rule about a network and some or all of its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CidrRule {
     network: Network,
@@ -67,7 +67,7 @@ pub struct CidrRule {
 }
 
 impl CidrRule {
-    /// Reads a rule. The error is a sentence for who wrote it.
+    /// Parses a rule. The error is a sentence for its author.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text.is_empty() {
@@ -75,7 +75,7 @@ impl CidrRule {
         }
         let before_prefix = text.split('/').next().unwrap_or(text);
         if text.starts_with('[') || before_prefix.parse::<Ipv6Addr>().is_ok() {
-            return Err(format!("{text:?} is IPv6; workspaces have IPv4 only"));
+            return Err(format!("{text:?} is IPv6; workspaces have only IPv4"));
         }
         let (network, ports) = RulePorts::split(text)?;
         let (address, prefix) = match network.split_once('/') {
@@ -84,7 +84,7 @@ impl CidrRule {
         };
         let Ok(address) = address.parse::<Ipv4Addr>() else {
             return Err(format!(
-                "{address:?} is no IPv4 address; write 10.0.0.0/8, 10.1.2.3 or 10.0.0.0/8:5432, and put names into \
+                "{address:?} is not an IPv4 address; write 10.0.0.0/8, 10.1.2.3 or 10.0.0.0/8:5432, and put names into \
                  the list of domains"
             ));
         };
@@ -110,8 +110,7 @@ impl CidrRule {
         self.network.contains(address) && self.ports.contains(port)
     }
 
-    /// Whether an allowing rule is about a certain network rather than about the internet at large; see
-    /// [`NARROW_PREFIX`].
+    /// Whether the rule is about a certain network rather than about the internet as a whole; see [`NARROW_PREFIX`].
     pub fn is_narrow(&self) -> bool {
         self.network.prefix >= NARROW_PREFIX
     }
@@ -119,10 +118,9 @@ impl CidrRule {
 
 fn parse_prefix(text: &str) -> Result<u8, String> {
     let digits = (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse::<u8>()
-        .ok()
-        .filter(|prefix| digits && *prefix <= 32)
-        .ok_or_else(|| format!("{text:?} is no prefix length; after the slash stands a number from 0 to 32"))
+    text.parse::<u8>().ok().filter(|prefix| digits && *prefix <= 32).ok_or_else(|| {
+        format!("{text:?} is not a prefix length; write a number from 0 to 32 after the slash")
+    })
 }
 
 impl fmt::Display for CidrRule {
@@ -137,15 +135,15 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn bad_rules_are_refused_with_a_reason() {
+    fn bad_cidr_rules_are_refused_with_reason() {
         let bad = [
             ("", "empty"),
             ("10.0.0.1/8", "write 10.0.0.0/8"),
             ("10.0.0.0/33", "0 to 32"),
             ("10.0.0.0/+8", "0 to 32"),
             ("10.0.0.0/008", "0 to 32"),
-            ("10.0.0/8", "no IPv4 address"),
-            ("010.0.0.0/8", "no IPv4 address"),
+            ("10.0.0/8", "not an IPv4 address"),
+            ("010.0.0.0/8", "not an IPv4 address"),
             ("example.com", "list of domains"),
             ("fd00::/8", "IPv6"),
             ("::1", "IPv6"),
@@ -163,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_limit_what_a_rule_matches() {
+    fn rule_matches_only_its_ports() {
         let rule = CidrRule::parse("10.0.0.0/8:5432,80,80").unwrap();
         assert_eq!(rule.to_string(), "10.0.0.0/8:5432,80");
         assert!(rule.matches(Ipv4Addr::new(10, 9, 9, 9), 80));
@@ -173,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_rule_is_read_back_as_it_was_written(bits: u32, prefix in 0_u8..=32, ports in prop::collection::vec(1_u16.., 0..5)) {
+        fn cidr_rule_survives_its_text_form(bits: u32, prefix in 0_u8..=32, ports in prop::collection::vec(1_u16.., 0..5)) {
             let network = Network::around(Ipv4Addr::from_bits(bits), prefix);
             prop_assert!(network.contains(Ipv4Addr::from_bits(bits)));
             let mut text = network.to_string();
@@ -185,12 +183,12 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_a_rule_or_an_error(text in ".{0,40}") {
+        fn cidr_parser_never_panics(text in ".{0,40}") {
             let _ = CidrRule::parse(&text);
         }
 
         #[test]
-        fn an_address_matches_exactly_the_networks_that_share_its_first_bits(a: u32, b: u32, prefix in 0_u8..=32) {
+        fn network_contains_addresses_with_its_prefix(a: u32, b: u32, prefix in 0_u8..=32) {
             let same = prefix == 0 || a >> (32 - prefix) == b >> (32 - prefix);
             prop_assert_eq!(Network::around(Ipv4Addr::from_bits(a), prefix).contains(Ipv4Addr::from_bits(b)), same);
         }

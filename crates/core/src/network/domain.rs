@@ -1,10 +1,10 @@
-//! Names of the internet, and rules about them: `example.com`, `*.example.com`, `example.com:443`.
+//! Domain names, and rules about them: `example.com`, `*.example.com`, `example.com:443`.
 
 use std::fmt;
 
 use super::ports::RulePorts;
 
-/// What DNS can carry of a name, written with dots.
+/// The longest name that DNS can carry, written with dots.
 const MAX_LEN: usize = 253;
 const MAX_LABEL: usize = 63;
 
@@ -13,29 +13,30 @@ const MAX_LABEL: usize = 63;
 pub struct DomainName(String);
 
 impl DomainName {
-    /// Reads a name as a person writes it. Names in other scripts become what DNS makes of them.
+    /// Parses a name as a person writes it. Names in other scripts are converted to their ASCII (xn--) form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let name = if text.is_ascii() {
             Self::from_wire(text)?
         } else {
-            let ascii = idna::domain_to_ascii(text)
-                .map_err(|_| format!("{text:?} is no international domain name; write its xn-- form"))?;
+            let ascii = idna::domain_to_ascii(text).map_err(|_| {
+                format!("{text:?} is not a valid international domain name; write its xn-- form")
+            })?;
             Self::from_wire(&ascii)?
         };
         match name.0.split('.').find(|label| label.starts_with('-') || label.ends_with('-')) {
             None => Ok(name),
-            Some(label) => Err(format!("{label:?} begins or ends with '-', which no name should")),
+            Some(label) => Err(format!("{label:?} begins or ends with '-', which is not allowed")),
         }
     }
 
-    /// Reads a name as programs use it, which includes names that nobody should have registered.
+    /// Parses a name as programs use it. This includes names with labels that begin or end with a dash.
     pub fn from_wire(text: &str) -> Result<Self, String> {
         let name = text.strip_suffix('.').unwrap_or(text);
         if name.is_empty() {
             return Err("is empty; write a name such as example.com".to_owned());
         }
         if name.len() > MAX_LEN {
-            return Err(format!("the name is {} characters long; DNS carries at most {MAX_LEN}", name.len()));
+            return Err(format!("the name is {} characters long; DNS allows at most {MAX_LEN}", name.len()));
         }
         for label in name.split('.') {
             if label.is_empty() {
@@ -46,15 +47,15 @@ impl DomainName {
                     "{label:?} is longer than the {MAX_LABEL} characters DNS allows for one part"
                 ));
             }
-            // An underscore is no letter of host names, but services have names with it.
+            // Underscores are not allowed in host names, but names of services have them.
             let bad = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
             if let Some(bad) = label.chars().find(bad) {
                 return Err(format!(
-                    "{name:?} contains {bad:?}; names consist of letters, digits, '-' and dots"
+                    "{name:?} contains {bad:?}; only letters, digits, '-', '_' and dots are allowed"
                 ));
             }
         }
-        // No top-level domain is a number, and much software takes such names for addresses.
+        // No top-level domain is a number, and many programs take such names for addresses.
         let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
         if name.rsplit('.').next().is_some_and(is_number) {
             return Err(format!("{name:?} is an address; put addresses into the list of CIDRs"));
@@ -66,7 +67,7 @@ impl DomainName {
         &self.0
     }
 
-    /// Whether this name lies below the other, at any depth.
+    /// Whether this name is a subdomain of the other, at any depth.
     pub fn is_below(&self, parent: &Self) -> bool {
         self.0.strip_suffix(&parent.0).is_some_and(|rest| rest.ends_with('.'))
     }
@@ -78,7 +79,7 @@ impl fmt::Display for DomainName {
     }
 }
 
-/// One name, or all names below one, and the ports the rule speaks of.
+/// A rule about one name, or about all its subdomains, and some or all of their ports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DomainRule {
     name: DomainName,
@@ -87,7 +88,7 @@ pub struct DomainRule {
 }
 
 impl DomainRule {
-    /// Reads a rule. The error is a sentence for who wrote it.
+    /// Parses a rule. The error is a sentence for its author.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if let Some((_, rest)) = text.split_once("://") {
@@ -96,7 +97,7 @@ impl DomainRule {
         }
         let (name, ports) = RulePorts::split(text)?;
         if name == "*" {
-            return Err("\"*\" alone is every name; set allow_internet for that".to_owned());
+            return Err("\"*\" alone would match every name; set allow_internet instead".to_owned());
         }
         let (name, below) = match name.strip_prefix("*.") {
             Some(parent) => (parent, true),
@@ -104,7 +105,7 @@ impl DomainRule {
         };
         if name.contains('*') {
             return Err(format!(
-                "{text:?} has '*' inside; it may only be the first part, as in *.example.com"
+                "{text:?} has a misplaced '*'; it may only be the first part, as in *.example.com"
             ));
         }
         Ok(Self { name: DomainName::parse(name)?, below, ports })
@@ -114,7 +115,7 @@ impl DomainRule {
         &self.ports
     }
 
-    /// Whether the rule speaks of this name, on whatever port.
+    /// Whether the rule is about this name, on any port.
     pub fn matches_name(&self, name: &DomainName) -> bool {
         if self.below { name.is_below(&self.name) } else { *name == self.name }
     }
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_rules_are_refused_with_a_reason() {
+    fn bad_domain_rules_are_refused_with_reason() {
         let long = format!("{}.com", "x".repeat(64));
         let longer = format!("{}com", "abcdefgh.".repeat(30));
         let bad = [
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_normalised() {
+    fn domain_rule_is_normalised() {
         let cases = [
             (" Example.COM. ", "example.com"),
             ("*.Example.com:443", "*.example.com:443"),
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_means_names_below_and_not_the_name_itself() {
+    fn wildcard_matches_subdomains_only() {
         let rule = DomainRule::parse("*.example.com").unwrap();
         assert!(rule.matches_name(&name("a.example.com")) && rule.matches_name(&name("a.b.example.com")));
         assert!(!rule.matches_name(&name("example.com")) && !rule.matches_name(&name("badexample.com")));
@@ -197,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_rule_that_reads_back_or_an_error(text in "(\\*\\.)?[a-zA-Z0-9._:,*-]{0,40}|.{0,30}") {
+        fn domain_rule_survives_its_text_form(text in "(\\*\\.)?[a-zA-Z0-9._:,*-]{0,40}|.{0,30}") {
             if let Ok(rule) = DomainRule::parse(&text) {
                 let written = rule.to_string();
                 prop_assert_eq!(written.to_lowercase(), written.clone());
@@ -206,7 +207,7 @@ mod tests {
         }
 
         #[test]
-        fn names_below_match_the_star_and_names_beside_do_not(
+        fn wildcard_ignores_names_with_longer_label(
             parent in "[a-z]{1,8}(\\.[a-z]{1,8}){0,2}", label in "[a-z0-9]{1,8}",
         ) {
             let rule = DomainRule::parse(&format!("*.{parent}")).unwrap();

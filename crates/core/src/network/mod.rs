@@ -1,9 +1,10 @@
-//! What a workspace may reach: one value that people write, the daemon keeps and the gateway asks.
+//! The network policy of a workspace: which flows are allowed.
 //!
-//! [`NetworkPolicy`] is always valid. What people write is a [`PolicyChange`], in which every field may be absent and
-//! every rule is still text; applying it to a policy gives a policy, or all problems at once.
+//! Clients write a policy, the daemon keeps it and the network backends apply it. A [`NetworkPolicy`] is always valid.
+//! A client writes a [`PolicyChange`], in which every field may be absent and every rule is still text. Applying it to
+//! a policy gives a new policy, or all problems at once.
 //!
-//! A destination is judged by the first of these that fits:
+//! A destination is judged by the first of these rules that matches:
 //!
 //! ```text
 //! loopback, the gateway itself            refused, whatever the policy says

@@ -1,4 +1,4 @@
-//! The policy itself: always valid, because it is only made from a [`PolicyChange`] that was.
+//! The policy itself. It is always valid, because it is only made from a checked [`PolicyChange`].
 
 use std::net::Ipv4Addr;
 
@@ -9,16 +9,17 @@ use super::cidr::CidrRule;
 use super::domain::{DomainName, DomainRule};
 use super::problems::{Findings, PolicyProblems};
 
-/// Rules of one kind. Every flow walks through them; a policy that needs more wants a wildcard or a network.
+/// The most rules of one kind. Every flow is compared with all of them; a policy that needs more should use a wildcard
+/// or a wider network.
 pub const MAX_RULES: usize = 256;
 
-/// Bytes of all rules of one policy. They are in the ledger, which must stay small.
+/// The most bytes of all rules of one policy. They are in the ledger, which must stay small.
 pub const MAX_POLICY_TEXT: usize = 64 * 1024;
 
-/// Above this no limit is felt.
+/// The largest bandwidth limit. A larger one would have no effect.
 pub const MAX_BANDWIDTH_MBPS: u32 = 100_000;
 
-/// What a workspace may reach. The default: nothing.
+/// The network policy of a workspace. The default allows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "PolicyChange", into = "PolicyChange")]
 pub struct NetworkPolicy {
@@ -30,25 +31,26 @@ pub struct NetworkPolicy {
     pub deny_domains: Vec<DomainRule>,
     pub allow_cidrs: Vec<CidrRule>,
     pub deny_cidrs: Vec<CidrRule>,
-    /// For each direction. `None`: no limit.
+    /// The limit for each direction. `None`: no limit.
     pub bandwidth_mbps: Option<u32>,
 }
 
 impl NetworkPolicy {
-    /// Whether it is short enough to be kept. Policies that are kept already are read back whatever their length.
+    /// Checks that it is short enough to be stored. Policies that are already stored are read back whatever their
+    /// length.
     pub fn check_length(&self) -> Result<(), PolicyProblems> {
         let domains = self.allow_domains.iter().chain(&self.deny_domains).map(|rule| rule.to_string().len());
         let networks = self.allow_cidrs.iter().chain(&self.deny_cidrs).map(|rule| rule.to_string().len());
         let len: usize = domains.chain(networks).sum();
         let mut findings = Findings::default();
         if len > MAX_POLICY_TEXT {
-            let message = format!("have {len} bytes together; at most {MAX_POLICY_TEXT} are allowed");
+            let message = format!("have {len} bytes in total; at most {MAX_POLICY_TEXT} are allowed");
             findings.add("rules", message);
         }
         findings.into_result()
     }
 
-    /// The rule that denies the name altogether. A rule for certain ports does not: the name may still be asked for.
+    /// The rule that denies the name on all ports. A name that is denied on certain ports only may still be resolved.
     pub fn denies_name(&self, name: &DomainName) -> Option<&DomainRule> {
         self.deny_domains.iter().find(|rule| rule.ports().is_all() && rule.matches_name(name))
     }
@@ -57,7 +59,7 @@ impl NetworkPolicy {
         self.deny_domains.iter().find(|rule| rule.matches(name, port))
     }
 
-    /// Whether any name is denied at this port, so that a connection to it must show its name.
+    /// Whether any name is denied on this port, so that a connection to it must show its name.
     pub fn denies_names_at(&self, port: u16) -> bool {
         self.deny_domains.iter().any(|rule| rule.ports().contains(port))
     }

@@ -2,16 +2,15 @@
 
 use std::fmt;
 
-/// More ports than this in one rule are a list that somebody generated; a range of addresses without ports says it
-/// better.
+/// The most ports of one rule. A longer list is probably generated, and a rule without ports is better then.
 pub const MAX_PORTS_PER_RULE: usize = 64;
 
-/// The ports a rule speaks of. Empty: all of them.
+/// The ports of a rule. Empty: all ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RulePorts(Vec<u16>);
 
 impl RulePorts {
-    /// Splits a rule into what stands before the colon and the ports after it.
+    /// Splits a rule into the text before the colon and the ports after it.
     pub(super) fn split(text: &str) -> Result<(&str, Self), String> {
         match text.split_once(':') {
             None => Ok((text, Self::default())),
@@ -27,7 +26,7 @@ impl RulePorts {
             let port = part.parse::<u16>().ok().filter(|port| digits && *port != 0);
             let Some(port) = port else {
                 return Err(format!(
-                    "{part:?} is no port; after the colon stand numbers from 1 to 65535, separated by commas"
+                    "{part:?} is not a port; write numbers from 1 to 65535 after the colon, separated by commas"
                 ));
             };
             if !ports.contains(&port) {
@@ -47,12 +46,12 @@ impl RulePorts {
         self.0.is_empty() || self.0.contains(&port)
     }
 
-    /// The ports, of which there are none if the rule speaks of all.
+    /// The ports; none if the rule is about all ports.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         self.0.iter().copied()
     }
 
-    /// Whether the rule speaks of every port, so that it says something about the host as a whole.
+    /// Whether the rule is about all ports, and so about the destination as a whole.
     pub fn is_all(&self) -> bool {
         self.0.is_empty()
     }

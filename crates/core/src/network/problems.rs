@@ -1,10 +1,10 @@
-//! Everything that is wrong with a policy, told at once: who corrects a list of rules wants the whole list.
+//! All problems of a policy, reported at once, so that its author can correct them together.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// One thing that is wrong, and where: `allow_domains[2]`.
+/// One problem and its place, such as `allow_domains[2]`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{path}: {message}")]
 pub struct PolicyProblem {
@@ -12,7 +12,7 @@ pub struct PolicyProblem {
     pub message: String,
 }
 
-/// At least one problem.
+/// All problems of a policy; at least one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct PolicyProblems(Vec<PolicyProblem>);
 

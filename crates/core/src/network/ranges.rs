@@ -1,14 +1,14 @@
-//! Ranges of IPv4 that are not the internet.
+//! IPv4 ranges that are not part of the public internet.
 
 use std::net::Ipv4Addr;
 
 use super::cidr::Network;
 
-/// A rule wider than this speaks of the internet as a whole (`0.0.0.0/0:443`) and opens no address that is not
-/// public: nobody who writes it means the services of their own network. The widest private range is a /8.
+/// A rule wider than this is about the internet as a whole (`0.0.0.0/0:443`) and allows no address that is not
+/// public, because its author does not mean the services of a private network. The widest private range is a /8.
 pub const NARROW_PREFIX: u8 = 8;
 
-/// What lies at these addresses is the host itself, its own network or nobody, with the reason in words.
+/// Networks whose addresses are the host itself, its own network or unused, each with its description.
 const NEVER_PUBLIC: [(Network, &str); 12] = [
     (Network::literal([0, 0, 0, 0], 8), "this host"),
     (Network::literal([10, 0, 0, 0], 8), "a private network"),
@@ -24,15 +24,14 @@ const NEVER_PUBLIC: [(Network, &str); 12] = [
     (Network::literal([240, 0, 0, 0], 4), "reserved"),
 ];
 
-/// What a connection to here would reach is the daemon's own host, whatever the address looks like: Linux takes
-/// 0.0.0.0 for the loopback too.
+/// Networks through which a connection would reach the daemon's own host: Linux takes 0.0.0.0 for the loopback too.
 const UNREACHABLE: [(Network, &str); 3] = [
     (Network::literal([0, 0, 0, 0], 8), "this host"),
     (Network::literal([127, 0, 0, 0], 8), "the host's loopback"),
     (Network::literal([255, 255, 255, 255], 32), "the host's broadcast address"),
 ];
 
-/// What kind of address this is, if it is not a public one.
+/// The kind of this address, if it is not public.
 pub fn never_public(address: Ipv4Addr) -> Option<&'static str> {
     NEVER_PUBLIC.iter().find(|(network, _)| network.contains(address)).map(|(_, what)| *what)
 }
@@ -47,7 +46,7 @@ pub fn unreachable_networks() -> impl Iterator<Item = Network> {
     UNREACHABLE.iter().map(|(network, _)| *network)
 }
 
-/// What this is, if no policy can open it.
+/// The kind of this address, if no policy can allow it.
 pub fn unreachable(address: Ipv4Addr) -> Option<&'static str> {
     UNREACHABLE.iter().find(|(network, _)| network.contains(address)).map(|(_, what)| *what)
 }
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn private_and_special_addresses_are_told_from_public_ones() {
+    fn special_addresses_are_never_public() {
         let special = [
             "0.0.0.0",
             "10.0.0.1",

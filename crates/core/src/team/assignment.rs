@@ -1,4 +1,4 @@
-//! What a message of the type `task_assignment` asks for.
+//! The content of a message of the type `task_assignment`: a command for a member's VM.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::env::{self, EnvError};
 use crate::paths::{GuestPath, GuestPathError};
 
-/// The kernel gives a single argument, such as the text after `sh -c`, at most 32 pages.
+/// The kernel limits a single argument, such as the text after `sh -c`, to 32 pages.
 const MAX_COMMAND: usize = 128 * 1024 - 1;
 
 const DEFAULT_TIMEOUT_SECS: u64 = 300;
@@ -17,10 +17,10 @@ const DEFAULT_TIMEOUT_SECS: u64 = 300;
 /// A command may take a day.
 const MAX_TIMEOUT_SECS: u64 = 86_400;
 
-/// What a result is told by; longer ones would only fill answers.
+/// Bytes of a task's id. Results are named by it, and longer ids would only fill answers.
 const MAX_TASK_ID: usize = 256;
 
-/// A command for a member's machine.
+/// A command for a member's VM.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
     pub task_id: String,
@@ -37,7 +37,7 @@ fn default_timeout() -> u64 {
     DEFAULT_TIMEOUT_SECS
 }
 
-/// Without the values of variables, which may be secrets.
+/// Omits the values of variables, which may be secrets.
 impl fmt::Debug for Assignment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Assignment")
@@ -56,13 +56,13 @@ pub enum AssignmentError {
     Json(#[from] serde_json::Error),
     #[error("{field} has {len} bytes; it must have 1 to {max}")]
     Length { field: &'static str, len: usize, max: usize },
-    #[error("the command contains a NUL byte, which no program can be given")]
+    #[error("the command contains a NUL byte, which cannot be passed to a program")]
     Nul,
     #[error("timeout_secs is {0}; it must be 1 to {MAX_TIMEOUT_SECS}")]
     Timeout(u64),
-    #[error("workdir cannot be used: {0}")]
+    #[error("invalid workdir: {0}")]
     Workdir(#[from] GuestPathError),
-    #[error("env cannot be used: {0}")]
+    #[error("invalid env: {0}")]
     Env(#[from] EnvError),
 }
 
@@ -95,13 +95,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_has_a_default() {
+    fn assignment_fields_have_defaults() {
         let read = Assignment::parse(r#"{"task_id": "t", "command": "true", "more": 1}"#).unwrap();
         assert_eq!((read.timeout_secs, read.workdir), (300, None));
     }
 
     #[test]
-    fn what_cannot_be_run_is_refused() {
+    fn invalid_assignments_are_refused() {
         for wrong in [
             "make",
             "{}",
@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+        fn assignment_parser_never_panics(text in "\\PC{0,200}") {
             drop(Assignment::parse(&text));
         }
     }

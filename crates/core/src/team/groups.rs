@@ -1,4 +1,4 @@
-//! Who may talk to whom: members of one team, and those of a team with those of the team above it.
+//! Network groups of team members: a member reaches its own team, its parent team and its child teams.
 
 use std::collections::BTreeSet;
 
@@ -6,24 +6,25 @@ use super::{TeamName, Teams};
 use crate::ids::WorkspaceId;
 
 /// The group of a team's own members.
-fn within(team: &TeamName) -> String {
+fn own_group(team: &TeamName) -> String {
     format!("team {team}")
 }
 
 /// The group of a team's members and those of the team directly above it.
-fn upwards(team: &TeamName) -> String {
-    format!("team {team} and the one above")
+fn parent_group(team: &TeamName) -> String {
+    format!("team {team} and its parent")
 }
 
 impl Teams {
-    /// The groups that a machine is in. Machines that share one reach each other; who is in no team is in none.
+    /// The groups of a workspace. Workspaces that share a group reach each other. A workspace without a team has no
+    /// group.
     pub fn groups_of(&self, workspace: &WorkspaceId) -> BTreeSet<String> {
         let Some((name, _)) = self.team_of(workspace) else { return BTreeSet::new() };
         let below = self.iter().filter(|(_, team)| team.parent.as_ref() == Some(name));
-        let mut groups: BTreeSet<String> = below.map(|(child, _)| upwards(child)).collect();
-        groups.insert(within(name));
+        let mut groups: BTreeSet<String> = below.map(|(child, _)| parent_group(child)).collect();
+        groups.insert(own_group(name));
         if self.get(name).is_some_and(|team| team.parent.is_some()) {
-            groups.insert(upwards(name));
+            groups.insert(parent_group(name));
         }
         groups
     }
@@ -38,7 +39,7 @@ mod tests {
     use crate::team::{NewMember, NewTeam, RoleName, TeamLimits, TeamState};
 
     #[test]
-    fn a_team_is_near_to_itself_and_to_the_one_above() {
+    fn team_groups_span_itself_and_its_parent() {
         let mut teams = Teams::default();
         let mut member = |team: &str, parent: Option<&str>| {
             let (name, role) = (TeamName::parse(team).unwrap(), RoleName::parse("r").unwrap());

@@ -1,8 +1,8 @@
-//! What members of a team write to each other: whom a message is for, and how much of it may wait.
+//! Messages between members of a team: their recipients, and the bounds of an inbox.
 //!
-//! A [`Mailbox`] knows which messages wait and how many bytes each takes; their texts are where they are stored. When a
-//! message does not fit, the sender who has most waiting pays for it: its oldest message gives way. So one who sends
-//! without pause only displaces its own messages, and a box of one sender loses the oldest.
+//! A [`InboxIndex`] is the index of one inbox: the messages that wait and the bytes that each takes. The texts are stored
+//! elsewhere. When a message does not fit, the oldest message of the sender with the most waiting messages or bytes is
+//! dropped. So a member that floods an inbox only displaces its own messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,28 +13,28 @@ use uuid::Uuid;
 
 use super::{RoleName, Team};
 
-/// Messages that wait for one member.
+/// The most messages that wait for one member.
 pub const MAX_INBOX: usize = 100;
 
-/// Bytes of one message.
+/// The most bytes of one message.
 pub const MAX_CONTENT: usize = 256 * 1024;
 
-/// Bytes that all messages that wait for one member take where they are stored.
+/// The most stored bytes of all messages that wait for one member.
 pub const MAX_INBOX_BYTES: usize = 4 * 1024 * 1024;
 const _: () = assert!(MAX_INBOX_BYTES > 2 * MAX_CONTENT);
 
-/// The type of a message that is carried out by the machine and not read.
+/// The type of a message that the VM carries out as a command and that no member reads.
 pub const TASK_ASSIGNMENT: &str = "task_assignment";
 
-/// Whom a message to everybody is addressed to.
+/// The address of a message to all members.
 const EVERYBODY: &str = "*";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// The same in every inbox that it was put in.
+    /// The same in the inboxes of all its recipients.
     pub message_id: Uuid,
     pub from: String,
-    /// As it was addressed.
+    /// The address as the sender gave it.
     pub to: String,
     pub content: String,
     pub message_type: String,
@@ -47,7 +47,7 @@ pub enum MailError {
     NotAMember { who: String, members: Vec<String> },
     #[error("the message has {0} bytes; at most {MAX_CONTENT} are allowed")]
     TooLong(usize),
-    #[error("{who} has too many tasks that are not finished or whose results were not received")]
+    #[error("{who} has too many tasks that are unfinished or whose results were not fetched")]
     TooManyTasks { who: String },
 }
 
@@ -56,24 +56,24 @@ pub enum MailError {
 pub struct Letter {
     pub id: Uuid,
     pub from: String,
-    /// What it takes where it is stored.
+    /// Its size in the store.
     pub bytes: usize,
 }
 
-/// What one sender has in a mailbox.
+/// The messages of one sender in an inbox.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     letters: usize,
     bytes: usize,
 }
 
-/// The oldest first.
+/// The messages that wait for one member, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mailbox {
+pub struct InboxIndex {
     letters: VecDeque<Letter>,
 }
 
-impl Mailbox {
+impl InboxIndex {
     pub fn is_empty(&self) -> bool {
         self.letters.is_empty()
     }
@@ -90,7 +90,7 @@ impl Mailbox {
         self.letters.iter()
     }
 
-    /// The messages that give way so that this one fits.
+    /// The messages to drop so that this one fits.
     pub fn displaced_by(&self, new: &Letter) -> Vec<Uuid> {
         let mut left: Vec<&Letter> = self.letters.iter().collect();
         let mut displaced = Vec::new();
@@ -108,7 +108,7 @@ impl Mailbox {
             }
             let size = |from: &str| {
                 let share = shares.get(from).copied().unwrap_or_default();
-                // On a tie, the sender's oldest message is dropped.
+                // On a tie, the oldest message of the new message's own sender is dropped.
                 (if too_many { share.letters } else { share.bytes }, from == new.from)
             };
             let largest = left.iter().map(|letter| size(&letter.from)).max();
@@ -123,7 +123,7 @@ impl Mailbox {
         self.letters.push_back(letter);
     }
 
-    /// The oldest, except those that are on their way to somebody else.
+    /// The oldest messages, except those that are being delivered to another reader (`lent`).
     pub fn first(&self, limit: usize, lent: &BTreeSet<Uuid>) -> Vec<Uuid> {
         let free = self.letters.iter().map(|letter| letter.id).filter(|id| !lent.contains(id));
         free.take(limit).collect()
@@ -135,7 +135,8 @@ impl Mailbox {
 }
 
 impl Team {
-    /// Whose inboxes a message belongs in. One to everybody goes to all but the sender, even if that is nobody.
+    /// The recipients of a message. A message to all members goes to all but the sender, even if there is no other
+    /// member.
     pub fn recipients(&self, message: &Message) -> Result<Vec<RoleName>, MailError> {
         self.check_member(&message.from)?;
         if message.content.len() > MAX_CONTENT {
@@ -196,19 +197,19 @@ mod tests {
         Letter { id: Uuid::new_v4(), from: from.to_owned(), bytes }
     }
 
-    fn deliver(mail: &mut Mailbox, letter: Letter) -> usize {
+    fn deliver(mail: &mut InboxIndex, letter: Letter) -> usize {
         let displaced = mail.displaced_by(&letter);
         mail.remove(&displaced);
         mail.put(letter);
         displaced.len()
     }
 
-    fn of(mail: &Mailbox, from: &str) -> usize {
+    fn of(mail: &InboxIndex, from: &str) -> usize {
         mail.iter().filter(|letter| letter.from == from).count()
     }
 
     #[test]
-    fn recipients_are_members_and_never_the_sender() {
+    fn broadcast_recipients_exclude_the_sender() {
         let team = team(&["ann", "bob", "cy"]);
         let names = |message| -> Vec<String> {
             team.recipients(&message).unwrap().iter().map(ToString::to_string).collect()
@@ -219,12 +220,12 @@ mod tests {
     }
 
     #[test]
-    fn a_message_to_everybody_is_fine_when_nobody_else_is_there() {
+    fn broadcast_in_single_member_team_is_allowed() {
         assert_eq!(team(&["ann"]).recipients(&message("ann", "*", "hello")), Ok(Vec::new()));
     }
 
     #[test]
-    fn strangers_and_long_messages_are_refused() {
+    fn messages_from_strangers_or_overlong_are_refused() {
         let team = team(&["ann", "bob"]);
         let unknown = team.recipients(&message("eve", "bob", "x")).unwrap_err();
         assert!(unknown.to_string().contains("ann, bob"), "{unknown}");
@@ -234,8 +235,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_inbox_loses_the_oldest() {
-        let mut mail = Mailbox::default();
+    fn full_inbox_drops_the_oldest_message() {
+        let mut mail = InboxIndex::default();
         let letters: Vec<_> = (0..103).map(|_| letter("ann", 10)).collect();
         for letter in &letters {
             deliver(&mut mail, letter.clone());
@@ -245,8 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn an_inbox_has_a_bound_in_bytes_too() {
-        let mut mail = Mailbox::default();
+    fn inbox_is_bounded_in_bytes() {
+        let mut mail = InboxIndex::default();
         for _ in 0..MAX_INBOX {
             deliver(&mut mail, letter("ann", MAX_CONTENT));
         }
@@ -254,9 +255,9 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_displaces_only_its_own_messages() {
+    fn flood_displaces_only_its_own_messages() {
         for (bytes, fits) in [(10, MAX_INBOX), (MAX_CONTENT, MAX_INBOX_BYTES / MAX_CONTENT)] {
-            let mut mail = Mailbox::default();
+            let mut mail = InboxIndex::default();
             deliver(&mut mail, letter("ann", bytes));
             deliver(&mut mail, letter("ann", bytes));
             for _ in 0..1000 {
@@ -270,7 +271,7 @@ mod tests {
 
     #[test]
     fn two_senders_share_a_full_inbox_equally() {
-        let mut mail = Mailbox::default();
+        let mut mail = InboxIndex::default();
         for from in ["ann"; MAX_INBOX].into_iter().chain(["bob"; 1000]) {
             deliver(&mut mail, letter(from, 10));
         }
@@ -278,8 +279,8 @@ mod tests {
     }
 
     #[test]
-    fn lent_messages_are_given_to_nobody_else() {
-        let mut mail = Mailbox::default();
+    fn messages_being_delivered_are_skipped() {
+        let mut mail = InboxIndex::default();
         let (one, two) = (letter("ann", 1), letter("ann", 1));
         mail.put(one.clone());
         mail.put(two.clone());

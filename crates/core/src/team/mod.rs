@@ -1,7 +1,7 @@
-//! Teams of agents: who belongs to one, how large it may become, what may wait for its members.
+//! Teams: their members, their budgets, and the messages and tasks that wait for members.
 //!
-//! Everything here is a value. Whoever keeps it does so under one lock, and that is what makes budgets exact: a team is
-//! entered before its first machine is made.
+//! Everything here is a value. The registry keeps it under one lock and enters a team before its first VM is made; so
+//! budgets are exact.
 
 mod assignment;
 mod groups;
@@ -15,7 +15,7 @@ mod tree_tests;
 
 pub use assignment::{Assignment, AssignmentError};
 pub use mail::{
-    Letter, MAX_CONTENT, MAX_INBOX, MAX_INBOX_BYTES, MailError, Mailbox, Message, TASK_ASSIGNMENT,
+    InboxIndex, Letter, MAX_CONTENT, MAX_INBOX, MAX_INBOX_BYTES, MailError, Message, TASK_ASSIGNMENT,
 };
 pub use names::{RoleName, TeamName};
 pub use stored::{StoredMail, StoredStep, StoredTask, StoredTasks};
@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{SessionId, WorkspaceId};
 use crate::names::WorkspaceName;
 
-/// Written as clients have always read it.
+/// The state of a team. Its serialized names are part of the tool contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TeamState {
     Creating,
@@ -74,29 +74,29 @@ impl AgentStatus {
     }
 }
 
-/// A place in a team.
+/// A member of a team.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Unique in its team; what messages are sent to.
+    /// The address of its messages, unique in its team.
     pub name: RoleName,
     pub role: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// What the machine that fills it is called.
+    /// The name of its workspace.
     pub workspace: WorkspaceName,
-    /// The machine itself, once there is one. A name may be somebody else's after a destroy, an id never is.
+    /// The id of its workspace, once that exists. Unlike a name, an id is never reused after a destroy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     pub status: AgentStatus,
-    /// It has taken tasks of the board that are not finished.
+    /// Whether it has claimed tasks of the board that are not finished.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_board: bool,
-    /// Its tasks that wait or run. They are stored apart, and counted again at every start.
+    /// The number of its tasks that wait or run. Tasks are stored in the inbox and counted at every start.
     #[serde(skip)]
     pub pending_tasks: usize,
-    /// What a ledger of an earlier version held for it.
+    /// Messages and tasks from a ledger of an earlier version.
     #[serde(default, rename = "mail", skip_serializing)]
     pub stored_messages: Vec<Message>,
     #[serde(default, rename = "tasks", skip_serializing)]
@@ -107,9 +107,9 @@ pub struct Member {
 pub struct Team {
     pub state: TeamState,
     pub created_at: Timestamp,
-    /// The session that made it. What is done to a team is checked against it as what is done to a workspace is.
+    /// The session that made it. Only the owner may change a team, as with a workspace.
     pub owner: SessionId,
-    /// Of the members of this team and of all below it.
+    /// The most members of this team and of all teams below it.
     pub max_vms: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<TeamName>,
@@ -117,13 +117,13 @@ pub struct Team {
 }
 
 impl Team {
-    /// What it is called in answers: one whose members carry something out is working.
+    /// The state in answers: a ready team with a working member is shown as working.
     pub fn shown_state(&self) -> TeamState {
         let works = self.members.iter().any(|member| member.status == AgentStatus::Working);
         if self.state == TeamState::Ready && works { TeamState::Working } else { self.state }
     }
 
-    /// It is being destroyed.
+    /// Whether it is being destroyed.
     pub fn is_going(&self) -> bool {
         match self.state {
             TeamState::Completing | TeamState::Destroyed => true,

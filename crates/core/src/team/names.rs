@@ -1,4 +1,4 @@
-//! Names of teams and of the places in them. They become directories of notes and parts of workspace names.
+//! Names of teams and roles. They become directories of notes and parts of workspace names.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{NameError, WorkspaceName, name_type};
 
-/// Two of them, two dashes and four digits make a workspace's name.
+/// The longest name of a team or a role.
 const MAX_LABEL_LEN: usize = 64;
 
 fn check(what: &'static str, text: &str) -> Result<(), NameError> {
@@ -26,20 +26,21 @@ fn check(what: &'static str, text: &str) -> Result<(), NameError> {
 }
 
 name_type!(
-    /// A team's name, unique on one server.
+    /// A team's name, unique in one daemon.
     TeamName, "team name", |_text| Ok::<(), NameError>(())
 );
 
 name_type!(
-    /// The name of a place in a team, unique in it.
+    /// The name of a member in its team, unique there.
     RoleName, "role name", |_text| Ok::<(), NameError>(())
 );
 
-/// What is left of a team's and a role's name in the name of a workspace, so that both fit with the digits.
+/// The characters of a team's and of a role's name that are kept in the name of a workspace. Two such parts, two dashes
+/// and four digits fit into a workspace's name.
 const MAX_PART: usize = 58;
 
 impl TeamName {
-    /// The name of a member's workspace. The digits keep it apart from one that somebody else named so.
+    /// The name of a member's workspace. The digits make it unlikely that another workspace has the same name.
     pub fn member_workspace(&self, role: &RoleName, digits: u16) -> Result<WorkspaceName, NameError> {
         let cut = |text: &str| text[..text.len().min(MAX_PART)].to_owned();
         WorkspaceName::parse(&format!("{}-{}-{digits:04x}", cut(&self.0), cut(&role.0)))
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostile_names_are_refused() {
+    fn invalid_team_and_role_names_are_refused() {
         for bad in ["", "-a", "a-", "a.b", "a_b", "../x", "a b", "ä", "a\n", &"x".repeat(65)] {
             assert!(TeamName::parse(bad).is_err() && RoleName::parse(bad).is_err(), "{bad:?} was accepted");
         }

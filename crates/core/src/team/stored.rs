@@ -1,5 +1,6 @@
-//! Mail and tasks as ledgers of earlier versions held them. They are moved to where they are kept when such a ledger is
-//! read; no ledger is written with them.
+//! Messages and tasks as ledgers of earlier versions held them.
+//!
+//! When such a ledger is read, they are moved into inboxes. They are never written to a ledger again.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -55,7 +56,7 @@ pub struct StoredTasks {
 }
 
 impl Member {
-    /// What a ledger of an earlier version held for it. It is not in the next one.
+    /// Takes the messages and tasks of a ledger of an earlier version.
     pub fn take_stored_mail(&mut self) -> StoredMail {
         let StoredTasks { pending, results } = std::mem::take(&mut self.stored_tasks);
         StoredMail { messages: std::mem::take(&mut self.stored_messages), tasks: pending, results }

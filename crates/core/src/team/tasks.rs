@@ -1,11 +1,11 @@
-//! Commands that a member was given, and what came of them.
+//! Tasks of a member: the commands that it was given, and their results.
 //!
 //! ```text
 //!  given ──▶ waiting ──▶ starting ──▶ running ──▶ result ── received ──▶ forgotten
 //! ```
 //!
-//! Commands and results are where they are stored; here is which there are, how far they are and how many bytes they
-//! take.
+//! This is only the index: which tasks and results there are, their steps and their sizes. The commands and results
+//! themselves are in the inbox.
 
 use std::collections::VecDeque;
 
@@ -15,24 +15,24 @@ use uuid::Uuid;
 
 use super::{AgentStatus, MAX_INBOX_BYTES, MailError, Member};
 
-/// Tasks that one machine carries out at the same time; the others wait.
+/// The most tasks that one VM runs at the same time; the others wait.
 pub const TASKS_AT_ONCE: usize = 4;
 
-/// Tasks of one member that are not received yet, finished or not.
+/// The most tasks of one member whose results were not received yet, finished or not.
 pub const MAX_TASKS: usize = 100;
 
-/// Bytes that the commands that wait for one member take where they are stored.
+/// The most stored bytes of all commands that wait for one member.
 pub const MAX_TASK_BYTES: usize = MAX_INBOX_BYTES;
 
-/// Bytes of what a result says about errors, from the tool contract. Reasons may repeat what was asked for.
+/// The most bytes of a failure's reason in a result, from the tool contract. A reason may repeat parts of the request.
 const MAX_STDERR: usize = 2048;
 
-/// What the task of a message is called that cannot be understood.
+/// The task id in the result of a message that cannot be understood.
 const UNKNOWN: &str = "unknown";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The message that it came with.
+    /// The message that assigned it.
     pub message_id: Uuid,
     pub task_id: String,
     pub step: TaskStep,
@@ -41,24 +41,24 @@ pub struct Task {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskStep {
     Waiting {
-        /// What it takes where it is stored.
+        /// Its size in the store.
         bytes: usize,
     },
-    /// Written down before the machine is asked, so that a crash in between never has it run twice.
+    /// Stored before the agent is asked to start it, so that a crash in between never makes it run twice.
     Starting,
     Running(UnderWay),
 }
 
-/// How a task that runs is found again.
+/// The job of a running task, by which a later daemon finds it again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnderWay {
     pub job: u64,
-    /// Which run of the machine the job belongs to.
+    /// The run of the VM that the job belongs to.
     pub machine: String,
     pub deadline: Timestamp,
 }
 
-/// How a task ended, whatever it was called.
+/// The end of a task, without its id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub exit_code: i32,
@@ -68,7 +68,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// It could not be carried out, or not to its end.
+    /// The outcome of a task that could not be started or not be finished.
     pub fn failed(reason: impl ToString) -> Self {
         let mut stderr = reason.to_string();
         stderr.truncate(stderr.floor_char_boundary(MAX_STDERR));
@@ -107,7 +107,7 @@ pub struct ResultMark {
     pub bytes: usize,
 }
 
-/// In the order in which they were given.
+/// The tasks and results of one member, in the order in which they were given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tasks {
     pending: Vec<Task>,
@@ -127,7 +127,7 @@ impl Tasks {
         self.results.iter()
     }
 
-    /// Whether one more fits.
+    /// Succeeds if one more task of this size fits.
     pub fn admit(&self, who: &str, bytes: usize) -> Result<(), MailError> {
         let waiting = self.pending.iter().map(|task| match task.step {
             TaskStep::Waiting { bytes } => bytes,
@@ -144,14 +144,14 @@ impl Tasks {
         self.pending.push(Task { message_id, task_id, step: TaskStep::Waiting { bytes } });
     }
 
-    /// The task to start next, unless the machine has enough to do.
+    /// The task to start next. `None` if none waits or [`TASKS_AT_ONCE`] run already.
     pub fn next(&self) -> Option<&Task> {
         let waits = |task: &&Task| matches!(task.step, TaskStep::Waiting { .. });
         let begun = self.pending.iter().filter(|task| !waits(task)).count();
         if begun >= TASKS_AT_ONCE { None } else { self.pending.iter().find(waits) }
     }
 
-    /// A task has come to another step. One that is not known is entered.
+    /// Sets the step of a task. A task that is not known is added.
     pub fn set_step(&mut self, message_id: Uuid, task_id: String, step: TaskStep) {
         match self.pending.iter_mut().find(|task| task.message_id == message_id) {
             Some(task) => task.step = step,
@@ -159,7 +159,7 @@ impl Tasks {
         }
     }
 
-    /// A task has ended, or could not be understood.
+    /// Adds the result of a task that has ended or could not be understood.
     pub fn end(&mut self, mark: ResultMark) {
         self.pending.retain(|task| task.message_id != mark.message_id);
         self.results.push_back(mark);
@@ -187,7 +187,8 @@ impl Member {
         }
     }
 
-    /// What was found of its tasks at the start. The ledger may have been written before the last of them ended.
+    /// Corrects the status after a start of the daemon, by the tasks in the inbox: the ledger may have been written
+    /// before the last of them ended. `last` is the success of the last result.
     pub fn found_tasks(&mut self, count: usize, last: Option<bool>) {
         let worked = self.status == AgentStatus::Working;
         self.pending_tasks = count;
@@ -204,11 +205,11 @@ impl Member {
         }
     }
 
-    /// Whether it has tasks of the board in hand. True if that was news.
+    /// Sets whether it has claimed tasks of the board. Returns true if that changed.
     pub fn set_on_board(&mut self, on_board: bool) -> bool {
         let was = std::mem::replace(&mut self.on_board, on_board);
         match self.status {
-            // It has no machine yet; what it is then is found out when it has.
+            // It has no VM yet; `set_ready` derives the status once it has one.
             AgentStatus::Initializing => {}
             AgentStatus::Ready | AgentStatus::Working | AgentStatus::Done | AgentStatus::Failed => {
                 if was != on_board {
@@ -219,7 +220,7 @@ impl Member {
         was != on_board
     }
 
-    /// Its machine is there and has done nothing, unless it has something in hand.
+    /// Sets the status of a member whose VM runs: working if it has tasks, else ready.
     pub fn set_ready(&mut self) {
         self.status = if self.is_busy() { AgentStatus::Working } else { AgentStatus::Ready };
     }
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn four_tasks_begin_and_the_fifth_when_one_has_ended() {
+    fn at_most_four_tasks_run_at_once() {
         let mut tasks = Tasks::default();
         let ids: Vec<_> = (0..6).map(|number| give(&mut tasks, number)).collect();
         let begun: Vec<_> = std::iter::from_fn(|| begin(&mut tasks)).collect();
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn how_the_last_task_ended_is_how_the_member_is() {
+    fn last_task_result_sets_member_status() {
         let mut member = Member::for_tests("ann");
         member.set_pending_tasks(2, None);
         assert_eq!(member.status, AgentStatus::Working);
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_a_task_of_the_board_works_until_it_is_done() {
+    fn member_with_board_tasks_is_working() {
         let mut member = Member::for_tests("ann");
         assert!(member.set_on_board(true) && !member.set_on_board(true), "only once");
         assert_eq!(member.status, AgentStatus::Working);
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_whose_machine_is_being_made_does_not_work_yet() {
+    fn initializing_member_is_not_working() {
         let mut member = Member { status: AgentStatus::Initializing, ..Member::for_tests("ann") };
         assert!(member.set_on_board(true));
         assert_eq!(member.status, AgentStatus::Initializing);
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_takes_only_so_many() {
+    fn tasks_of_one_member_are_limited() {
         let mut tasks = Tasks::default();
         for number in 0..MAX_TASKS {
             assert!(tasks.admit("ann", 10).is_ok());

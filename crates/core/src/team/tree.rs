@@ -1,4 +1,4 @@
-//! All teams of a server. A team may have teams below it, and what those take counts for every team above them.
+//! All teams of a daemon. A team may have teams below it, and their members count for every team above them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::ids::{SessionId, WorkspaceId};
 use crate::names::WorkspaceName;
 use crate::suggest::nearest;
 
-/// Bytes of what is said about one member. It is in the ledger, which must stay small.
+/// The most bytes of a member's role, skills and description. They are in the ledger, which must stay small.
 pub const MAX_MEMBER_TEXT: usize = 8 * 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub struct TeamLimits {
     pub max_nesting_depth: u32,
 }
 
-/// What is asked for.
+/// A request to make a team.
 #[derive(Clone, Debug)]
 pub struct NewTeam {
     pub name: TeamName,
@@ -50,7 +50,7 @@ impl NewMember {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TeamRefusal {
-    #[error("no team {wanted:?} exists{}", did_you_mean(.nearest))]
+    #[error("there is no team {wanted:?}{}", did_you_mean(.nearest))]
     NotFound { wanted: String, nearest: Option<String>, known: Vec<String> },
     #[error("a team named {0} exists already")]
     NameTaken(TeamName),
@@ -58,17 +58,17 @@ pub enum TeamRefusal {
     NoRoles,
     #[error("two roles are named {0}")]
     DuplicateRole(RoleName),
-    #[error("{wanted} roles are more than the {limit} members that {of} may have{}", beside(.taken))]
+    #[error("{wanted} roles exceed the limit of {limit} members for {of}{}", taken_suffix(.taken))]
     TooMany { wanted: u32, limit: u32, of: String, taken: u32 },
-    #[error("team {name} would be {depth} levels below the topmost; at most {limit} are allowed")]
+    #[error("team {name} would be {depth} levels below the top team; at most {limit} are allowed")]
     TooDeep { name: TeamName, depth: u32, limit: u32 },
     #[error(
-        "role, skills and description of {name} have {len} bytes together; at most {MAX_MEMBER_TEXT} are allowed"
+        "role, skills and description of {name} have {len} bytes in total; at most {MAX_MEMBER_TEXT} are allowed"
     )]
     TooLong { name: RoleName, len: usize },
     #[error("team {0} is being destroyed")]
     Going(TeamName),
-    #[error("team {0} is still being made")]
+    #[error("team {0} is still being created")]
     BeingMade(TeamName),
 }
 
@@ -76,8 +76,8 @@ fn did_you_mean(nearest: &Option<String>) -> String {
     nearest.as_ref().map(|name| format!("; did you mean {name:?}?")).unwrap_or_default()
 }
 
-fn beside(taken: &u32) -> String {
-    if *taken == 0 { String::new() } else { format!(", of which {taken} are taken") }
+fn taken_suffix(taken: &u32) -> String {
+    if *taken == 0 { String::new() } else { format!(", {taken} of which exist already") }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,7 +113,7 @@ impl Teams {
         self.0.get_mut(name)
     }
 
-    /// The place that a machine fills in a team that is there.
+    /// The member whose workspace this is, if its team is ready or working.
     pub fn member_at(&self, workspace: &WorkspaceId) -> Option<(&TeamName, &Member)> {
         let there = |team: &&Team| match team.state {
             TeamState::Ready | TeamState::Working => true,
@@ -125,7 +125,7 @@ impl Teams {
         members.find(|(_, member)| member.workspace_id.as_ref() == Some(workspace))
     }
 
-    /// Enters a team that is about to be made, with places for all its members, or says what is in the way.
+    /// Enters a team that is about to be made, with all its members, or returns the reason against it.
     pub fn reserve(&mut self, wanted: NewTeam, limits: TeamLimits) -> Result<(), TeamRefusal> {
         let NewTeam { name, owner, max_vms, parent, roles, created_at } = wanted;
         if self.0.contains_key(&name) {
@@ -178,7 +178,7 @@ impl Teams {
         Ok(())
     }
 
-    /// Whether so many fit below a team and all above it; the depth they would be at.
+    /// Checks that this many members fit below a team and all teams above it. Returns the depth of the new team.
     fn admit_below(
         &self,
         parent: &TeamName,
@@ -187,18 +187,18 @@ impl Teams {
     ) -> Result<u32, TeamRefusal> {
         self.find(parent.as_str())?;
         let mut depth = 0;
-        for (name, team) in self.upwards(parent) {
+        for (name, team) in self.self_and_ancestors(parent) {
             match team.state {
                 TeamState::Completing | TeamState::Destroyed => {
                     return Err(TeamRefusal::Going(name.clone()));
                 }
-                // It may yet be undone, and what is below it with it.
+                // Its creation may still be undone, together with all teams below it.
                 TeamState::Creating => return Err(TeamRefusal::BeingMade(name.clone())),
                 TeamState::Ready | TeamState::Working => {}
             }
             let taken = self.members_below(name);
             if taken.saturating_add(count) > team.max_vms {
-                return Err(too_many(team.max_vms, format!("team {name} with all below it"), taken));
+                return Err(too_many(team.max_vms, format!("team {name} and its sub-teams"), taken));
             }
             depth += 1;
         }
@@ -206,9 +206,12 @@ impl Teams {
     }
 
     /// A team, its parent, and so on.
-    fn upwards<'a>(&'a self, name: &'a TeamName) -> impl Iterator<Item = (&'a TeamName, &'a Team)> {
+    fn self_and_ancestors<'a>(
+        &'a self,
+        name: &'a TeamName,
+    ) -> impl Iterator<Item = (&'a TeamName, &'a Team)> {
         let first = self.0.get_key_value(name);
-        // A ledger that somebody edited may hold a circle.
+        // A ledger that was edited by hand may hold a cycle.
         std::iter::successors(first, |(_, team)| self.0.get_key_value(team.parent.as_ref()?))
             .take(self.0.len())
     }
@@ -220,20 +223,24 @@ impl Teams {
         u32::try_from(members.sum::<usize>()).unwrap_or(u32::MAX)
     }
 
-    /// A team and all below it, those furthest down first: the order in which they can be destroyed.
+    /// A team and all below it, the deepest first: the order in which they can be destroyed.
     pub fn subtree(&self, name: &TeamName) -> Vec<TeamName> {
-        let below = |team: &&TeamName| self.upwards(team).any(|(above, _)| above == name);
-        let mut all: Vec<(usize, TeamName)> =
-            self.0.keys().filter(below).map(|team| (self.upwards(team).count(), team.clone())).collect();
+        let below = |team: &&TeamName| self.self_and_ancestors(team).any(|(above, _)| above == name);
+        let mut all: Vec<(usize, TeamName)> = self
+            .0
+            .keys()
+            .filter(below)
+            .map(|team| (self.self_and_ancestors(team).count(), team.clone()))
+            .collect();
         all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         all.into_iter().map(|(_, team)| team).collect()
     }
 
     pub fn depth(&self, name: &TeamName) -> u32 {
-        u32::try_from(self.upwards(name).count().saturating_sub(1)).unwrap_or(u32::MAX)
+        u32::try_from(self.self_and_ancestors(name).count().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    /// Takes up a team that was stored. False, and nothing changes, if there is one of that name.
+    /// Adds a stored team. Returns false and changes nothing if there is a team of that name.
     pub fn restore(&mut self, name: TeamName, team: Team) -> bool {
         let free = !self.0.contains_key(&name);
         if free {
@@ -246,7 +253,7 @@ impl Teams {
         self.0.remove(name)
     }
 
-    /// The place whose machine is meant by `TEAM-ROLE` or `TEAM.ROLE`.
+    /// The member that is named by `TEAM-ROLE` or `TEAM.ROLE`.
     pub fn member_named(&self, text: &str) -> Option<&Member> {
         self.0.iter().find_map(|(name, team)| {
             let role = text.strip_prefix(name.as_str())?.strip_prefix(['-', '.'])?;
@@ -254,8 +261,9 @@ impl Teams {
         })
     }
 
-    /// Begins the end of a team and of all below it: nothing is added to them any more. Gives them in the order in which
-    /// they go. Refused while one of them is still being made, unless that is what is undone.
+    /// Marks a team and all below it as being destroyed, so that nothing is added to them. Returns them in the order in
+    /// which they are to be destroyed. Refused while one of them is still being made, unless `undo` is set and it is
+    /// the team itself.
     pub fn begin_end(&mut self, name: &TeamName, undo: bool) -> Result<Vec<TeamName>, TeamRefusal> {
         let teams = self.subtree(name);
         let making = |team: &&TeamName| {
@@ -273,7 +281,8 @@ impl Teams {
         Ok(teams)
     }
 
-    /// A machine of this name was entered: it fills the place that was kept for it, in a team that its session is making.
+    /// Gives a new workspace to the member that was entered with this workspace name, in a team that its session is
+    /// making.
     pub fn fill(&mut self, workspace: &WorkspaceName, owner: &SessionId, id: WorkspaceId) {
         let teams = self.0.values_mut();
         let mut making = teams.filter(|team| team.state == TeamState::Creating && team.owner == *owner);
@@ -283,7 +292,7 @@ impl Teams {
         }
     }
 
-    /// The team that a machine belongs to.
+    /// The team and member that a workspace belongs to.
     pub fn team_of(&self, workspace: &WorkspaceId) -> Option<(&TeamName, &Member)> {
         self.0.iter().find_map(|(name, team)| {
             let member =

@@ -1,4 +1,4 @@
-//! What can be made of teams, and what becomes of their budgets.
+//! Tests of making, nesting and finding teams, and of their budgets.
 
 use proptest::prelude::*;
 
@@ -45,14 +45,14 @@ fn wanted(team: &str, parent: Option<&str>, max_vms: u32, roles: usize) -> NewTe
 }
 
 #[test]
-fn what_is_below_a_team_counts_for_all_above_it() {
+fn subteam_members_count_for_all_ancestors() {
     let mut teams = Teams::default();
     ready(&mut teams, wanted("top", None, 5, 2)).unwrap();
     ready(&mut teams, wanted("mid", Some("top"), 10, 2)).unwrap();
     let refused = teams.reserve(wanted("low", Some("mid"), 10, 2), LIMITS).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "2 roles are more than the 5 members that team top with all below it may have, of which 4 are taken"
+        "2 roles exceed the limit of 5 members for team top and its sub-teams, 4 of which exist already"
     );
     teams.reserve(wanted("low", Some("mid"), 10, 1), LIMITS).unwrap();
     assert_eq!(teams.subtree(&name("top")), ["low", "mid", "top"].map(name));
@@ -62,7 +62,7 @@ fn what_is_below_a_team_counts_for_all_above_it() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn invalid_team_requests_are_refused_by_reason() {
     let mut teams = Teams::default();
     let refuse = |teams: &mut Teams, wanted| teams.reserve(wanted, LIMITS).unwrap_err();
     assert_eq!(refuse(&mut teams, wanted("a", None, 5, 0)), TeamRefusal::NoRoles);
@@ -83,7 +83,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn teams_are_nested_only_so_deep() {
+fn team_nesting_depth_is_limited() {
     let mut teams = Teams::default();
     let names = ["t0", "t1", "t2", "t3", "t4"];
     for (depth, team) in names.iter().enumerate() {
@@ -94,7 +94,7 @@ fn teams_are_nested_only_so_deep() {
 }
 
 #[test]
-fn a_member_is_found_by_every_form_of_its_name() {
+fn member_is_found_by_dash_or_dot() {
     let mut teams = Teams::default();
     teams.reserve(wanted("a", None, 5, 2), LIMITS).unwrap();
     teams.reserve(wanted("a-r1", None, 5, 2), LIMITS).unwrap();
@@ -113,7 +113,7 @@ fn a_member_is_found_by_every_form_of_its_name() {
 }
 
 #[test]
-fn a_circle_in_an_edited_ledger_ends() {
+fn cyclic_team_parents_do_not_loop() {
     let mut teams = Teams::default();
     ready(&mut teams, wanted("a", None, 5, 1)).unwrap();
     ready(&mut teams, wanted("b", Some("a"), 5, 1)).unwrap();
@@ -123,9 +123,9 @@ fn a_circle_in_an_edited_ledger_ends() {
 }
 
 proptest! {
-    /// Whatever is made and removed, no team holds more than it may, all below it included.
+    /// Whatever is made and removed, no team exceeds its budget, all teams below it included.
     #[test]
-    fn no_budget_is_ever_exceeded(
+    fn team_budgets_are_never_exceeded(
         steps in prop::collection::vec((0_usize..8, prop::option::of(0_usize..8), 1_u32..8, 0_usize..8, any::<bool>()), 1..60),
     ) {
         let mut teams = Teams::default();

@@ -1,4 +1,5 @@
-//! The command line's side of a control connection: one request at a time, its events as they come.
+//! The command line's side of a control connection: it sends one request at a time and receives its events as they
+//! come.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::machines::{SnapshotDiff, TemplateInfo};
 use crate::metrics::Health;
 use crate::session::{QuarantineItem, Recovered};
 
-/// A daemon that shuts down stops its machines first, in at most half a minute.
+/// A daemon that shuts down stops its VMs first, in at most half a minute.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Error)]
@@ -37,13 +38,13 @@ pub enum ControlError {
     Closed,
     #[error("the connection to the daemon broke: {0}")]
     Broken(#[from] LinesCodecError),
-    #[error("the daemon's answer is not understood: {0}")]
+    #[error("malformed answer from the daemon: {0}")]
     Malformed(#[from] serde_json::Error),
-    #[error("the daemon did not end within {} s", SHUTDOWN_DEADLINE.as_secs())]
+    #[error("the daemon did not stop within {} s", SHUTDOWN_DEADLINE.as_secs())]
     ShutdownTimedOut,
 }
 
-/// Dropping it cancels the request that is under way.
+/// A control connection. Dropping it cancels the request that is under way.
 #[derive(Debug)]
 pub struct ControlClient {
     lines: Framed<UnixStream, LinesCodec>,
@@ -78,7 +79,7 @@ impl ControlClient {
                 Reply::Error { id: of, error } if of.is_none_or(|of| of == id) => {
                     return Err(ControlError::Daemon(error));
                 }
-                // The end of a request whose caller gave up.
+                // The reply to a request that was given up.
                 Reply::Event { .. } | Reply::Result { .. } | Reply::Error { .. } => {}
             }
         }
@@ -97,7 +98,7 @@ impl ControlClient {
         self.ask(Op::Status).await
     }
 
-    /// What was counted, as OpenMetrics text.
+    /// The metrics as OpenMetrics text.
     pub async fn metrics(&mut self) -> Result<String, ControlError> {
         self.ask(Op::Metrics).await
     }
@@ -122,7 +123,7 @@ impl ControlClient {
         self.ask(Op::Recover { wanted: wanted.to_owned() }).await
     }
 
-    /// Gives back the id of what was deleted.
+    /// Returns the id of the deleted item.
     pub async fn discard(&mut self, wanted: &str) -> Result<String, ControlError> {
         self.ask(Op::Discard { wanted: wanted.to_owned() }).await
     }
@@ -218,7 +219,7 @@ impl ControlClient {
         self.ask(Op::EndForward { workspace: workspace.to_owned(), guest_port }).await
     }
 
-    /// The records are the events.
+    /// The records arrive as events.
     pub async fn net_log(
         &mut self,
         workspace: &str,
@@ -289,7 +290,7 @@ impl ControlClient {
         self.call(Op::ForkMany(params), on_event).await
     }
 
-    /// What became of each task is an event. Dropping the future ends the tasks and destroys their workers.
+    /// The result of each task arrives as an event. Dropping the future ends the tasks and destroys their workers.
     pub async fn swarm(
         &mut self,
         params: SwarmParams,
@@ -323,7 +324,7 @@ impl ControlClient {
         self.ask(Op::ImageRmCheck { image: image.to_owned() }).await
     }
 
-    /// Returns when the daemon has stopped its machines and ended.
+    /// Returns when the daemon has stopped its VMs and ended.
     pub async fn shutdown(mut self) -> Result<(), ControlError> {
         let () = self.ask(Op::Shutdown).await?;
         let ended = async { while let Some(Ok(_)) = self.lines.next().await {} };

@@ -1,4 +1,4 @@
-//! Reaching the daemon: an ordinary connection, or starting one that outlives us and waiting until it listens.
+//! Connects to the daemon, or starts one that outlives this process and waits until it listens.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -26,24 +26,24 @@ use crate::lock::running_daemon;
 use crate::own_log;
 use crate::run_dir::{self, Owner};
 
-/// From starting a daemon to its socket. It answers before it has looked at machines, so this is for hosts that
-/// are nearly standing still.
+/// Time from starting a daemon to its socket. The daemon answers before it has looked at VMs, so only a heavily loaded
+/// host needs this long.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 
-/// How long to leave it to another daemon that is starting, or ending, before the next attempt to start one.
-const AGAIN: Duration = Duration::from_millis(500);
+/// How long to wait for another daemon that is starting or ending before the next attempt to start one.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// A reason of one line; more is cut.
+/// Bytes of the reason, one line; more is cut.
 const MAX_REPORT_BYTES: u64 = 4096;
 
-/// How a daemon is started: `agentiso daemon` with the right configuration.
+/// The command that starts a daemon: `agentiso daemon` with the right configuration.
 #[derive(Clone, Debug)]
 pub struct DaemonCommand {
     pub program: PathBuf,
     pub args: Vec<OsString>,
 }
 
-/// A greeted connection.
+/// A connection whose greeting is done.
 #[derive(Debug)]
 pub struct Connected {
     pub stream: UnixStream,
@@ -52,9 +52,9 @@ pub struct Connected {
 
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    #[error("no daemon runs on {path}")]
+    #[error("no daemon is listening at {path}")]
     NotRunning { path: PathBuf },
-    #[error("the daemon's socket {path} cannot be used: {source}")]
+    #[error("cannot use the daemon's socket {path}: {source}")]
     Socket {
         path: PathBuf,
         #[source]
@@ -65,11 +65,11 @@ pub enum ConnectError {
     #[error("the daemon refused the connection: {reason}")]
     Refused { reason: String },
     #[error(
-        "the daemon that listens at {path} (pid {pid}) serves {}, and not {ours}: {}",
+        "the daemon at {path} (pid {pid}) serves {}, not {ours}: {}",
         serving(.theirs), mistake(.theirs, .ours)
     )]
     OtherState { path: PathBuf, pid: u32, theirs: Option<String>, ours: String },
-    #[error("{what} for the daemon: {source}")]
+    #[error("cannot start the daemon: cannot {what}: {source}")]
     Prepare {
         what: String,
         #[source]
@@ -77,7 +77,7 @@ pub enum ConnectError {
     },
     #[error("the daemon did not start: {reason}")]
     StartFailed { reason: String },
-    #[error("the daemon did not listen within {} s; its log is {log}", START_DEADLINE.as_secs())]
+    #[error("the daemon was not ready within {} s; its log is {log}", START_DEADLINE.as_secs())]
     StartTimedOut { log: PathBuf },
 }
 
@@ -92,18 +92,18 @@ fn mistake(theirs: &Option<String>, ours: &str) -> &'static str {
     }
 }
 
-/// Connects to a daemon that runs, and serves our state file.
+/// Connects to a running daemon that serves our state file.
 pub async fn connect(paths: &Paths, hello: &Hello) -> Result<Connected, ConnectError> {
     let path = paths.daemon_socket();
     let greeted = greet(&path, hello).await;
-    let is_nobody = match &greeted {
-        Err(ConnectError::Socket { source, .. }) => is_nobody(source),
-        // It was there, and ended before it answered.
+    let nothing_listens = match &greeted {
+        Err(ConnectError::Socket { source, .. }) => is_not_listening(source),
+        // The daemon ended before it answered.
         Err(ConnectError::Hello(HelloError::Ended)) => true,
-        Err(ConnectError::Hello(HelloError::Io(source))) => is_nobody(source),
+        Err(ConnectError::Hello(HelloError::Io(source))) => is_not_listening(source),
         Ok(_) | Err(_) => false,
     };
-    if is_nobody {
+    if nothing_listens {
         return Err(ConnectError::NotRunning { path });
     }
     let connected = greeted?;
@@ -111,12 +111,12 @@ pub async fn connect(paths: &Paths, hello: &Hello) -> Result<Connected, ConnectE
     Ok(connected)
 }
 
-/// What is made must not land in another ledger than the one that this configuration names.
+/// Refuses a daemon of another ledger than the one that this configuration names, so that nothing is created there.
 fn check_state(paths: &Paths, welcome: &Welcome, path: PathBuf) -> Result<(), ConnectError> {
     let ours = run_dir::identity(&paths.state_file);
     let same = match &welcome.state_file {
         Some(theirs) => *theirs == ours,
-        // A daemon of an earlier version: it is ours if it is the one that holds the lock beside our state file.
+        // A daemon of an earlier version does not say it: it is ours if it holds the lock beside our state file.
         None => running_daemon(&paths.lock_file()) == Some(welcome.pid),
     };
     let (pid, theirs) = (welcome.pid, welcome.state_file.clone());
@@ -136,8 +136,8 @@ async fn greet(path: &Path, hello: &Hello) -> Result<Connected, ConnectError> {
     Ok(Connected { stream, welcome })
 }
 
-/// Whether nobody is at the other end, or not any more.
-fn is_nobody(error: &io::Error) -> bool {
+/// Whether the error means that nothing listens on the socket, or not any more.
+fn is_not_listening(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound
@@ -147,8 +147,8 @@ fn is_nobody(error: &io::Error) -> bool {
     )
 }
 
-/// Connects, and starts a daemon first if none runs. Of two that start one at the same time, the daemon's lock
-/// decides; both end up with the same daemon.
+/// Connects, and starts a daemon first if none runs. If two processes start one at the same time, the daemon's lock
+/// decides; both connect to the same daemon.
 pub async fn connect_or_start(
     paths: &Paths,
     command: &DaemonCommand,
@@ -161,18 +161,18 @@ pub async fn connect_or_start(
     let deadline = Instant::now() + START_DEADLINE;
     for directory in [&paths.data, &paths.run] {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|source| {
-            ConnectError::Prepare { what: format!("{} cannot be made", directory.display()), source }
+            ConnectError::Prepare { what: format!("create {}", directory.display()), source }
         })?;
     }
-    let mut appearance = Appearance::watch(&paths.run)?;
+    let mut socket_watch = SocketWatch::watch(&paths.run)?;
     while Instant::now() < deadline {
         match start(paths, command, deadline).await? {
             ReadyReport::Ready => return connect(paths, hello).await,
-            ReadyReport::Held => appearance.wait(AGAIN).await,
+            ReadyReport::Held => socket_watch.wait(RETRY_DELAY).await,
             ReadyReport::Failed(reason) => return Err(ConnectError::StartFailed { reason }),
         }
         match connect(paths, hello).await {
-            // Whoever held the lock is about to listen, or about to end.
+            // The daemon that held the lock is about to listen, or about to end.
             Err(ConnectError::NotRunning { .. }) => {}
             settled => return settled,
         }
@@ -181,11 +181,12 @@ pub async fn connect_or_start(
     match find_daemon(paths) {
         Some(FoundDaemon::Ours { pid }) => {
             let reason =
-                format!("the daemon of this state file (pid {pid}) runs, but does not listen in {run}");
+                format!("the daemon of this state file (pid {pid}) is running but not listening in {run}");
             Err(ConnectError::StartFailed { reason })
         }
         Some(FoundDaemon::Other { owner: Owner { pid, state_file }, .. }) => {
-            let reason = format!("the daemon of {state_file} (pid {pid}) has this state directory or {run}");
+            let reason =
+                format!("the daemon of {state_file} (pid {pid}) already uses this state directory or {run}");
             Err(ConnectError::StartFailed { reason })
         }
         None => Err(ConnectError::StartTimedOut { log: paths.daemon_log() }),
@@ -199,23 +200,22 @@ async fn start(
 ) -> Result<ReadyReport, ConnectError> {
     let failed = |what: &str, source: io::Error| ConnectError::Prepare { what: what.to_owned(), source };
     let log_path = paths.daemon_log();
-    let log = open_log(&log_path).map_err(|error| failed("the log cannot be opened", error))?;
+    let log = open_log(&log_path).map_err(|error| failed("open its log", error))?;
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|error| failed("no pipe", error.into()))?;
+        .map_err(|error| failed("create a pipe", error.into()))?;
     let mut daemon = Command::new(&command.program);
     daemon
         .args(&command.args)
         .env(ready::VARIABLE, ready::ON_STDIN)
         .current_dir("/")
         .stdin(Stdio::from(writer))
-        .stdout(Stdio::from(log.try_clone().map_err(|error| failed("no descriptor", error))?))
+        .stdout(Stdio::from(log.try_clone().map_err(|error| failed("duplicate a file descriptor", error))?))
         .stderr(Stdio::from(log));
     // SAFETY: between fork and exec only system calls are made; the closure captures nothing and allocates nothing.
     unsafe { daemon.pre_exec(|| detach(&[])) };
-    let mut child = daemon
-        .spawn()
-        .map_err(|error| failed(&format!("{} cannot be started", command.program.display()), error))?;
-    // The command keeps the writing end for further children; the pipe must close when the daemon lets go.
+    let mut child =
+        daemon.spawn().map_err(|error| failed(&format!("run {}", command.program.display()), error))?;
+    // `Command` keeps the writing end for further children; the pipe must close when the daemon closes its end.
     drop(daemon);
     let report = timeout_at(deadline, read_report(reader)).await;
     match report {
@@ -224,10 +224,10 @@ async fn start(
             let ended = timeout_at(deadline, child.wait()).await;
             let status =
                 ended.ok().and_then(Result::ok).map(|status| format!(" ({status})")).unwrap_or_default();
-            let reason = format!("it ended at once{status}; its log is {}", log_path.display());
+            let reason = format!("it exited at once{status}; its log is {}", log_path.display());
             Err(ConnectError::StartFailed { reason })
         }
-        Ok(Err(error)) => Err(failed("the report cannot be read", error)),
+        Ok(Err(error)) => Err(failed("read its report", error)),
         Err(_elapsed) => Err(ConnectError::StartTimedOut { log: log_path }),
     }
 }
@@ -246,25 +246,26 @@ async fn read_report(reader: OwnedFd) -> io::Result<Option<ReadyReport>> {
     Ok(ReadyReport::parse(&line))
 }
 
-/// Waits for the socket of a daemon that somebody else is starting: it is renamed into place when it listens.
-struct Appearance {
+/// Waits for the socket of a daemon that another process is starting: it is renamed into place when it listens.
+struct SocketWatch {
     inotify: pipe::Receiver,
 }
 
-impl Appearance {
-    /// Watches from now on, so that what happens before the first look is not missed.
+impl SocketWatch {
+    /// Starts watching, so that nothing is missed before the first look.
     fn watch(directory: &Path) -> Result<Self, ConnectError> {
         let watch = || -> io::Result<_> {
             let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
             inotify::add_watch(&inotify, directory, inotify::WatchFlags::MOVED_TO)?;
-            // Not a pipe, but like one it is readable when there is something and read with read(2).
+            // Not a pipe, but like a pipe it is read with read(2) and becomes readable when there is an event.
             pipe::Receiver::from_owned_fd_unchecked(inotify)
         };
-        let what = || format!("{} cannot be watched", directory.display());
+        let what = || format!("watch {}", directory.display());
         Ok(Self { inotify: watch().map_err(|source| ConnectError::Prepare { what: what(), source })? })
     }
 
-    /// Returns when something appears, or after this time. Which file it was does not matter: the next attempt tells.
+    /// Returns when a file appears, or after this time. It does not matter which file: the next attempt to connect
+    /// tells.
     async fn wait(&mut self, at_most: Duration) {
         let mut events = [0; 4096];
         let _ = tokio::time::timeout(at_most, self.inotify.read(&mut events)).await;

@@ -1,4 +1,4 @@
-//! The first line in each direction.
+//! The greeting on a connection: the first line in each direction.
 
 use std::io;
 use std::path::Path;
@@ -11,13 +11,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::mcp::McpOptions;
 use crate::run_dir;
 
-/// The generation of the socket's protocol.
+/// The version of the socket's protocol.
 pub(crate) const GENERATION: u32 = 1;
 
-/// A hello is some 100 bytes; a list of tools makes it longer.
+/// Maximum bytes of a hello. It has some 100 bytes; a list of tools makes it longer.
 const MAX_HELLO_BYTES: usize = 16 * 1024;
 
-/// Whoever connects and says nothing is sent away.
+/// A client that connects and sends nothing is disconnected after this time.
 pub(crate) const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ pub struct Welcome {
     pub version: String,
     #[serde(default)]
     pub pid: u32,
-    /// The state file that the daemon serves. Versions before this field do not say it.
+    /// The state file that the daemon serves. Versions before this field do not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,19 +88,21 @@ impl Welcome {
 pub enum HelloError {
     #[error("the connection broke during the greeting: {0}")]
     Io(#[from] io::Error),
-    #[error("the connection ended before a greeting")]
+    #[error("the connection was closed before the greeting")]
     Ended,
     #[error("the greeting is longer than {MAX_HELLO_BYTES} bytes")]
     TooLong,
     #[error("malformed greeting: {0}")]
     Malformed(#[from] serde_json::Error),
-    #[error("no greeting came within {} s", HELLO_DEADLINE.as_secs())]
+    #[error("no greeting within {} s", HELLO_DEADLINE.as_secs())]
     TimedOut,
-    #[error("the other side speaks generation {theirs} of this protocol, this one {GENERATION}")]
+    #[error(
+        "the other side speaks generation {theirs} of the protocol, this program generation {GENERATION}"
+    )]
     Generation { theirs: u32 },
 }
 
-/// Reads one line and not a byte more: what follows belongs to whoever speaks next on the stream.
+/// Reads one line and not a byte more: the bytes after it belong to the next protocol on the stream.
 pub async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, HelloError> {
     let mut line = Vec::new();
     loop {
@@ -119,12 +121,12 @@ pub async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>,
     }
 }
 
-/// Of whoever connects.
+/// Reads the hello of a client.
 pub async fn read_hello(
     stream: &mut (impl AsyncRead + Unpin),
     deadline: Duration,
 ) -> Result<Hello, HelloError> {
-    /// The generation alone: a later one may differ in everything else.
+    /// The generation alone: a later one may differ in all other fields.
     #[derive(Deserialize)]
     struct Generation {
         agentiso: u32,
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_follows_the_hello_stays_in_the_stream() {
+    async fn bytes_after_hello_stay_in_the_stream() {
         let text = b"{\"agentiso\":1,\"kind\":\"mcp\",\"version\":\"x\",\"tools\":\"core\"}\n{\"jsonrpc\"";
         let mut stream = &text[..];
         let hello = read_hello(&mut stream, HELLO_DEADLINE).await.unwrap();
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hellos_that_are_none_are_refused() {
+    async fn invalid_hellos_are_refused() {
         let long = vec![b'x'; MAX_HELLO_BYTES + 1];
         assert!(matches!(read_hello(&mut &long[..], HELLO_DEADLINE).await, Err(HelloError::TooLong)));
         assert!(matches!(read_hello(&mut &b"{}\n"[..], HELLO_DEADLINE).await, Err(HelloError::Malformed(_))));
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_says_nothing_is_sent_away() {
+    async fn hello_times_out_on_silence() {
         let (mut ours, _theirs) = tokio::io::duplex(64);
         assert!(matches!(read_hello(&mut ours, Duration::from_millis(20)).await, Err(HelloError::TimedOut)));
     }

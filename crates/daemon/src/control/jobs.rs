@@ -1,4 +1,4 @@
-//! Jobs, as the command line asks for them and hears of them.
+//! Requests and answers about jobs on a control connection.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::wire::{Captured, ExecParams, WireError};
 use crate::machines::{Command, JobQuery, JobState, JobSummary};
 use crate::session::Session;
 
-/// Output of each stream in one answer; whoever wants more asks again.
+/// Bytes of each stream in one answer; a client that wants more asks again.
 const MAX_BYTES: u64 = 512 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,10 +24,10 @@ pub struct JobStarted {
 pub struct JobParams {
     pub workspace: String,
     pub job_id: u64,
-    /// Bytes of each stream that the caller has.
+    /// Bytes of each stream that the client already has.
     pub stdout_offset: u64,
     pub stderr_offset: u64,
-    /// How long its end is waited for.
+    /// How long to wait for its end.
     pub wait_ms: u64,
 }
 
@@ -54,7 +54,7 @@ pub struct Job {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobKilled {
-    /// Whether the signal did not end it, or not yet.
+    /// Whether it still runs: the signal did not end it, or not yet.
     pub running: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The daemon's socket: how connections begin, what the command line says on them, and how it finds or starts
-//! the daemon in the first place.
+//! The daemon's socket: the greeting of connections, the protocol of the command line, and the code that finds or
+//! starts the daemon.
 //!
 //! ```text
 //!  client                                daemon
@@ -10,7 +10,7 @@
 //!    ◀─ {"id":1,"result":{…}} ──────────────       or "error"
 //! ```
 //!
-//! After a hello of the kind `mcp` the connection belongs to the MCP edge.
+//! After a hello of the kind `mcp` the connection belongs to the MCP handler.
 
 mod client;
 mod connect;

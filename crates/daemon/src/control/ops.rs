@@ -1,4 +1,4 @@
-//! One control request: parsed into types, handed to the session, answered.
+//! Runs one control request: parses it into types, hands it to the session and sends the answer.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ use crate::machines::Progress;
 use crate::machines::{ExecEvent, ExecSpec, OutputStream};
 use crate::session::{BridgeAccess, Session};
 
-/// Where the replies to one request go.
+/// Sends the replies to one request.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox {
     id: u64,
     replies: mpsc::Sender<Outgoing>,
 }
 
-/// A reply on its way to the writer, which says when it has left.
+/// A reply on its way to the writer, which confirms when it has been written.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) reply: Reply,
@@ -50,11 +50,11 @@ impl Outbox {
     }
 
     async fn send(&self, reply: Reply) {
-        // A client that hung up is noticed by the connection's reader, which cancels us.
+        // The connection's reader notices a client that disconnected, and cancels this request.
         let _ = self.replies.send(reply.into()).await;
     }
 
-    /// Returns when the reply has left, or can leave no more.
+    /// Returns when the reply was written, or cannot be written any more.
     async fn send_and_flush(&self, reply: Reply) {
         let (written, left) = oneshot::channel();
         if self.replies.send(Outgoing { reply, written: Some(written) }).await.is_ok() {
@@ -66,7 +66,7 @@ impl Outbox {
         self.send(Reply::Event { id: self.id, event }).await;
     }
 
-    /// Progress is reported as far as the reader keeps up with it.
+    /// Reports progress; reports that the client is too slow to receive are dropped.
     fn progress(&self) -> Progress {
         let outbox = self.clone();
         Progress::new(move |step, fraction| {
@@ -86,7 +86,7 @@ pub(super) async fn run(daemon: Daemon, session: Session, op: Op, outbox: Outbox
         }
     };
     if shutdown {
-        // With nothing to stop, connections end at once; the answer must be out by then.
+        // If no VM runs, connections end at once, so the answer must be written before that.
         outbox.send_and_flush(reply).await;
         daemon.begin_shutdown();
     } else {
@@ -378,7 +378,7 @@ async fn exec(session: &Session, params: ExecParams, outbox: &Outbox) -> Result<
     }
     Err(WireError {
         code: "guest_unreachable".to_owned(),
-        message: "the guest's answer ended before the command did".to_owned(),
+        message: "the guest stopped answering before the command ended".to_owned(),
         hint: None,
         retryable: true,
     })

@@ -1,4 +1,4 @@
-//! Everything at a glance, for whoever watches.
+//! A summary of workspaces, teams and the warm pool, for clients that watch the daemon.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +7,12 @@ use crate::session::Session;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
-    /// The oldest first.
+    /// Oldest first.
     pub workspaces: Vec<Workspace>,
     pub teams: Vec<TeamLine>,
-    /// Machines of the pool that stand ready.
+    /// Number of VMs that are ready in the warm pool.
     pub pool_ready: usize,
-    /// Of the daemon.
+    /// Uptime of the daemon.
     pub uptime_seconds: u64,
 }
 

@@ -1,15 +1,15 @@
-//! How a daemon that was started in the background tells its starter that it listens, or why it does not.
+//! Reports from a daemon that was started in the background to its starter: that it listens, or why it does not.
 //!
-//! The starter gives it the writing end of a pipe as standard input: a descriptor that is known without a number
-//! being passed, and whose closing is itself an event.
+//! The starter gives it the writing end of a pipe as standard input: a known descriptor, whose number need not be
+//! passed, and whose closing is itself an event.
 
 use std::env;
 
-/// Set by a starter that waits on standard input's other end.
+/// Environment variable set by a starter that waits at the reading end of standard input.
 pub(crate) const VARIABLE: &str = "AGENTISO_READY";
 pub(crate) const ON_STDIN: &str = "stdin";
 
-/// What the starter hears.
+/// A report to the starter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadyReport {
     Ready,
@@ -27,7 +27,7 @@ impl ReadyReport {
         }
     }
 
-    /// `None`: the daemon ended without a word.
+    /// Parses a report. `None`: the daemon ended without one.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let line = line.strip_suffix('\n')?;
         match line {
@@ -38,7 +38,7 @@ impl ReadyReport {
     }
 }
 
-/// The daemon's end; to be taken once, at start.
+/// The daemon's end of the pipe. To be taken once, at start.
 #[derive(Debug)]
 pub struct Readiness {
     awaited: bool,
@@ -49,14 +49,14 @@ impl Readiness {
         Self { awaited: env::var_os(VARIABLE).is_some_and(|value| value == ON_STDIN) }
     }
 
-    /// Tells the starter, if there is one. It reads one line, so the pipe may stay open behind it.
+    /// Reports to the starter, if there is one. It reads one line, so the pipe may stay open afterwards.
     pub fn report(self, report: &ReadyReport) {
         if !self.awaited {
             return;
         }
         if let Err(error) = write_all(report.line().as_bytes()) {
-            // A starter that gave up is no reason not to serve others.
-            tracing::warn!(%error, "the starter does not listen any more");
+            // The daemon serves other clients even if its starter gave up.
+            tracing::warn!(%error, "the process that started the daemon is gone");
         }
     }
 }

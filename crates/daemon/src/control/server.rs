@@ -1,4 +1,4 @@
-//! Accepting connections, and one task per control connection with its requests inside.
+//! Accepts connections. Each control connection is one task, which runs the requests of that connection.
 
 use std::sync::Arc;
 
@@ -17,27 +17,27 @@ use crate::daemon::Daemon;
 use crate::mcp::McpHandler;
 use crate::registry::SessionKind;
 
-/// The longest line of a control connection: a command of a few MiB, not a way to fill memory.
+/// The longest line of a control connection: enough for a command of a few MiB, but not to fill the memory.
 pub(crate) const MAX_LINE_BYTES: usize = 16 << 20;
 
-/// Clients at once. Each holds descriptors and, while it speaks, a line; nobody needs hundreds.
+/// Clients at once. Each holds descriptors and, while it sends, one line; nobody needs hundreds.
 const MAX_CONNECTIONS: usize = 256;
 
 /// Requests at once on one connection.
 const MAX_REQUESTS: usize = 64;
 
-/// Replies that may wait for a slow reader; beyond that its commands are held back.
+/// Replies that may wait for a slow client; beyond that its commands are held back.
 const QUEUED_REPLIES: usize = 64;
 
 impl Daemon {
-    /// Accepts connections until the daemon shuts down. Connections end with it: those of MCP clients when the
-    /// shutdown begins, those of the command line when it is done.
+    /// Accepts connections until the daemon shuts down. Connections of MCP clients end when the shutdown begins, those
+    /// of the command line when it is done.
     pub async fn serve(self, listener: Listener, mcp: impl McpHandler) {
         let mcp: Arc<dyn McpHandler> = Arc::new(mcp);
         if let Some(bridge) = &self.shared.mcp_bridge {
             bridge.begin(&self.shared, Arc::clone(&mcp));
         }
-        let seats = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -47,21 +47,23 @@ impl Daemon {
             let mut stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Out of descriptors, or a peer that left at once. Others may still be served, but not
-                    // faster than the condition can pass.
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    // The daemon is out of descriptors, or the client disconnected at once. Continue to serve others,
+                    // but not faster than the condition can pass.
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                     continue;
                 }
             };
-            let Ok(seat) = Arc::clone(&seats).try_acquire_owned() else {
-                let refusal = Welcome::refuse(format!("{MAX_CONNECTIONS} connections are open already"));
+            let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+                let refusal = Welcome::refuse(format!(
+                    "{MAX_CONNECTIONS} connections are already open, the most there may be"
+                ));
                 let _ = hello::write_line(&mut stream, &refusal).await;
                 continue;
             };
             let (daemon, mcp) = (self.clone(), Arc::clone(&mcp));
             self.shared.tasks.spawn(async move {
-                let _seat = seat;
+                let _permit = permit;
                 let ended = daemon.shared.ended.clone();
                 tokio::select! {
                     biased;
@@ -77,7 +79,7 @@ async fn greet(daemon: Daemon, mcp: Arc<dyn McpHandler>, mut stream: UnixStream)
     let hello = match hello::read_hello(&mut stream, HELLO_DEADLINE).await {
         Ok(hello) => hello,
         Err(error) => {
-            tracing::debug!(%error, "a connection without a proper greeting");
+            tracing::debug!(%error, "connection closed: bad greeting");
             let _ = hello::write_line(&mut stream, &Welcome::refuse(error.to_string())).await;
             return;
         }
@@ -99,7 +101,7 @@ async fn greet(daemon: Daemon, mcp: Arc<dyn McpHandler>, mut stream: UnixStream)
     }
 }
 
-/// Runs requests side by side until the client hangs up, which drops, and thereby cancels, what is left of them.
+/// Runs requests concurrently until the client disconnects, which drops, and thereby cancels, those that are left.
 async fn control(daemon: Daemon, stream: UnixStream) {
     let (read, write) = stream.into_split();
     let (replies, queue) = mpsc::channel(QUEUED_REPLIES);
@@ -107,11 +109,11 @@ async fn control(daemon: Daemon, stream: UnixStream) {
     writing.spawn(write_replies(write, queue));
     tokio::select! {
         biased;
-        // A client that cannot be written to any more has hung up.
+        // If a client cannot be written to any more, it has disconnected.
         _ = writing.join_next() => return,
         () = read_requests(daemon, read, replies) => {}
     }
-    // The reader is done with the last reply sent; let it out.
+    // The reader has ended and the last reply is queued; wait until it is written.
     let _ = writing.join_next().await;
 }
 
@@ -128,7 +130,7 @@ async fn read_requests(daemon: Daemon, read: OwnedReadHalf, replies: mpsc::Sende
         let refusal = match line {
             None => return,
             Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
-                let error = WireError::invalid(format!("a line is longer than {MAX_LINE_BYTES} bytes"));
+                let error = WireError::invalid(format!("the request is longer than {MAX_LINE_BYTES} bytes"));
                 let _ = replies.send(Reply::Error { id: None, error }.into()).await;
                 return;
             }
@@ -137,10 +139,12 @@ async fn read_requests(daemon: Daemon, read: OwnedReadHalf, replies: mpsc::Sende
             }
             Some(Err(LinesCodecError::Io(error))) => Some((None, WireError::invalid(error))),
             Some(Ok(line)) => match serde_json::from_str::<Request>(&line) {
-                Err(error) => Some((None, WireError::invalid(format!("not a request: {error}")))),
+                Err(error) => Some((None, WireError::invalid(format!("malformed request: {error}")))),
                 Ok(request) if requests.len() >= MAX_REQUESTS => Some((
                     Some(request.id),
-                    WireError::invalid(format!("{MAX_REQUESTS} requests are under way")),
+                    WireError::invalid(format!(
+                        "{MAX_REQUESTS} requests are already running on this connection, the most there may be"
+                    )),
                 )),
                 Ok(Request { id, op }) => {
                     let outbox = Outbox::new(id, replies.clone());
@@ -163,7 +167,7 @@ async fn write_replies(write: OwnedWriteHalf, mut queue: mpsc::Receiver<Outgoing
         let line = match serde_json::to_string(&reply) {
             Ok(line) => line,
             Err(error) => {
-                tracing::error!(%error, "a reply does not serialize");
+                tracing::error!(%error, "cannot serialize a reply");
                 return;
             }
         };

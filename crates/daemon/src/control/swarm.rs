@@ -1,4 +1,4 @@
-//! Swarms, as the command line asks for them and hears of them.
+//! Requests and answers about swarms on a control connection.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct SwarmParams {
     pub mcp_bridge: bool,
 }
 
-/// Without the values of variables, which may be secrets.
+/// Omits the values of variables, which may be secrets.
 impl fmt::Debug for SwarmParams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SwarmParams")
@@ -48,17 +48,17 @@ pub struct SwarmTaskParams {
     pub vault_context: Vec<VaultQuery>,
 }
 
-/// What became of a task. Sent as an event, one for each: all of them may be more than a line has room for.
+/// The result of a task. Each is sent as an event of its own: all together may not fit in one line.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SwarmTaskResult {
     pub name: String,
-    /// Of its worker, if it was forked.
+    /// Workspace of its worker, if it was forked.
     pub workspace_id: Option<WorkspaceId>,
     pub success: bool,
     pub exit_code: i32,
     pub timed_out: bool,
     pub stdout: Captured,
-    /// Or why the task was not run to its end.
+    /// The error output, or the reason why the task was not run to its end.
     pub stderr: Captured,
     pub elapsed_ms: u64,
 }
@@ -93,7 +93,7 @@ fn whole(text: String) -> Captured {
     Captured { total_bytes: text.len() as u64, head: Blob(text.into_bytes()), tail: Blob::default() }
 }
 
-/// What is to be told of each task, in the order of the request, and of all.
+/// Runs a swarm. Returns the result of each task, in the order of the request, and of the whole swarm.
 pub(super) async fn run(
     session: &Session,
     params: SwarmParams,

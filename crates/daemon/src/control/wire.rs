@@ -1,4 +1,4 @@
-//! What the command line and the daemon say to each other, one JSON object per line.
+//! The messages between the command line and the daemon, one JSON object per line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::info::{
 };
 use crate::machines::{self, Rung};
 
-/// How what runs inside a workspace reaches MCP.
+/// Address and token with which programs inside a workspace reach MCP.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BridgeResult {
     pub url: String,
@@ -34,7 +34,7 @@ impl fmt::Debug for BridgeResult {
     }
 }
 
-/// A line of the client.
+/// A line from the client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     pub id: u64,
@@ -46,9 +46,9 @@ pub struct Request {
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Op {
     Ping,
-    /// What the host runs machines with, and how much of it.
+    /// The facts about the host, and the numbers of workspaces and running VMs.
     Status,
-    /// What was counted, as OpenMetrics text.
+    /// The metrics as OpenMetrics text.
     Metrics,
     Health,
     Overview,
@@ -58,7 +58,7 @@ pub enum Op {
     },
     Create(CreateParams),
     Exec(ExecParams),
-    /// Starts a command that goes on by itself.
+    /// Starts a command that goes on after its call was answered.
     StartJob(ExecParams),
     Jobs {
         workspace: String,
@@ -92,7 +92,7 @@ pub enum Op {
         #[serde(default)]
         include_memory: bool,
     },
-    /// With their sizes.
+    /// Lists the snapshots with their sizes.
     Snapshots {
         workspace: String,
     },
@@ -108,13 +108,14 @@ pub enum Op {
         workspace: String,
         snapshot: String,
     },
-    /// Runs tasks in forks, which are destroyed in the end, also when the caller goes. What became of each is an event.
+    /// Runs tasks in forks, which are destroyed at the end, even if the client disconnects. The result of each task is
+    /// an event.
     Swarm(SwarmParams),
     Fork(ForkParams),
     ForkMany(ForkManyParams),
     ExportSnapshot(ExportParams),
     ImportSnapshot(ImportParams),
-    /// Changes what a workspace may reach. Nothing in it: shows it.
+    /// Changes the policy of a workspace. An empty change only shows it.
     Policy {
         workspace: String,
         #[serde(default)]
@@ -126,7 +127,7 @@ pub enum Op {
         #[serde(default)]
         host_port: Option<u16>,
     },
-    /// A fresh token for what runs inside.
+    /// Makes a new token for programs inside the workspace.
     GrantBridge {
         workspace: String,
     },
@@ -137,7 +138,7 @@ pub enum Op {
         workspace: String,
         guest_port: u16,
     },
-    /// What a workspace opened and was refused, as events; with `follow` until the caller goes.
+    /// The flows that a workspace opened or was refused, as events; with `follow` until the client disconnects.
     NetLog {
         workspace: String,
         max_lines: usize,
@@ -145,21 +146,21 @@ pub enum Op {
         follow: bool,
     },
     Templates,
-    /// Which workspaces would be lost with an image.
+    /// Lists the workspaces that would be lost with an image.
     ImageRmCheck {
         image: String,
     },
-    /// What was found and is not used.
+    /// Lists the items in quarantine.
     Quarantine,
-    /// Brings something back from there.
+    /// Recovers an item from quarantine.
     Recover {
         wanted: String,
     },
-    /// Deletes something there.
+    /// Deletes an item in quarantine.
     Discard {
         wanted: String,
     },
-    /// Stops all machines and ends the daemon; the connection closes when that is done.
+    /// Stops all VMs and ends the daemon; the connection closes when that is done.
     Shutdown,
 }
 
@@ -190,7 +191,7 @@ pub struct ExecParams {
     pub stream: bool,
 }
 
-/// Without the values of variables, which may be secrets.
+/// Omits the values of variables, which may be secrets.
 impl fmt::Debug for ExecParams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecParams")
@@ -222,7 +223,7 @@ pub struct ForkManyParams {
     pub setup_commands: Vec<String>,
 }
 
-/// The file is one of the daemon's host; its path is absolute.
+/// The file is on the daemon's host; its path is absolute.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExportParams {
@@ -240,7 +241,7 @@ pub struct ImportParams {
     pub disk_only: bool,
 }
 
-/// A line of the daemon. Events come before the one result or error of their request.
+/// A line from the daemon. Events come before the one result or error of their request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Reply {
@@ -252,7 +253,7 @@ pub enum Reply {
         id: u64,
         result: serde_json::Value,
     },
-    /// Without an id when the request could not be read.
+    /// Has no id if the request could not be parsed.
     Error {
         id: Option<u64>,
         error: WireError,
@@ -274,10 +275,10 @@ pub enum Event {
         stream: Stream,
         data: Blob,
     },
-    /// A task of a swarm came to its end.
+    /// A task of a swarm has ended.
     TaskDone(Box<SwarmTaskResult>),
     Flow(FlowRecord),
-    /// So many were lost, because the reader is slow.
+    /// The number of flow records that were lost because the client reads slowly.
     FlowsLost {
         count: u64,
     },
@@ -311,7 +312,7 @@ impl WireError {
         }
     }
 
-    /// What failed is ours, and nothing that the caller could say otherwise.
+    /// An error inside the daemon, which no other request would avoid.
     pub(crate) fn internal(message: impl ToString) -> Self {
         Self { code: "internal".to_owned(), message: message.to_string(), hint: None, retryable: false }
     }
@@ -328,7 +329,7 @@ impl From<OpError> for WireError {
     }
 }
 
-/// Bytes, which JSON carries as base64.
+/// Bytes, encoded as base64 in JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blob(pub Vec<u8>);
 
@@ -395,7 +396,7 @@ impl From<WorkspaceInfo> for Workspace {
     }
 }
 
-/// Sizes are there where the request looked at the disk.
+/// The sizes are set if the request read the disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub id: SnapshotId,
@@ -429,7 +430,7 @@ impl From<SnapshotInfo> for Snapshot {
 pub struct SnapshotResult {
     pub workspace: Workspace,
     pub snapshot: Snapshot,
-    /// How long the guest stood still.
+    /// How long the guest was paused.
     pub pause_us: u64,
 }
 
@@ -522,7 +523,7 @@ impl From<machines::ExecOutcome> for ExecResult {
 pub struct StatusResult {
     pub version: String,
     pub pid: u32,
-    /// Why machines cannot be run, if they cannot.
+    /// The reason why VMs cannot be run, if they cannot.
     #[serde(default)]
     pub host_problem: Option<String>,
     #[serde(default)]
@@ -536,7 +537,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wire_form_of_requests_and_replies_is_fixed() {
+    fn control_wire_format_is_fixed() {
         let request = Request { id: 3, op: Op::Rm { workspace: "web".to_owned() } };
         assert_eq!(serde_json::to_string(&request).unwrap(), r#"{"id":3,"op":"rm","workspace":"web"}"#);
         let create: Request = serde_json::from_str(r#"{"id":1,"op":"create","vcpus":2}"#).unwrap();
@@ -549,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn results_events_and_errors_are_told_apart() {
+    fn results_and_errors_parse_as_different_replies() {
         let result: Reply = serde_json::from_str(r#"{"id":1,"result":null}"#).unwrap();
         assert!(matches!(result, Reply::Result { id: 1, .. }));
         let error: Reply = serde_json::from_str(r#"{"id":null,"error":{"code":"x","message":"y"}}"#).unwrap();

@@ -1,4 +1,4 @@
-//! Why something with git, or built on it, failed.
+//! Reasons why a git operation, or one built on it, failed.
 
 use agentiso_core::names::WorkspaceName;
 use agentiso_git::Trouble;
@@ -14,18 +14,20 @@ pub enum GitError {
         name: WorkspaceName,
         what: &'static str,
         trouble: Trouble,
-        /// What git said, without credentials.
+        /// Output of git, without credentials.
         words: String,
-        /// What the workspace's network policy had refused meanwhile.
+        /// The flow that the workspace's network policy refused meanwhile.
         refused: Option<String>,
     },
-    #[error("{what} in workspace {name} timed out after {seconds} s; it and all it had started were killed")]
+    #[error(
+        "{what} in workspace {name} timed out after {seconds} s; it was killed with all processes it had started"
+    )]
     TimedOut { name: WorkspaceName, what: &'static str, seconds: u64 },
-    #[error("{what} in workspace {name} gave an answer that is not understood: {words}")]
+    #[error("{what} in workspace {name} gave unexpected output: {words}")]
     Answer { name: WorkspaceName, what: &'static str, words: String },
-    #[error("workspace {name} cannot be merged into: {words}")]
+    #[error("cannot merge into workspace {name}: {words}")]
     Target { name: WorkspaceName, code: String, words: String },
-    #[error("workspace {name} is being merged into by another call")]
+    #[error("another call is already merging into workspace {name}")]
     MergeUnderWay { name: WorkspaceName },
     #[error("workspace {name} is named more than once; each source is merged once, and never into itself")]
     NamedTwice { name: WorkspaceName },
@@ -57,7 +59,7 @@ impl GitError {
     pub(crate) fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Failed { refused: Some(_), .. } => {
-                "network_policy with allow_domains lets it reach that host, allow_internet:true everything"
+                "use network_policy with allow_domains to allow that host, or with allow_internet:true to allow everything"
             }
             Self::Failed { trouble, .. } => trouble.hint()?,
             Self::TimedOut { .. } => Trouble::TimedOut.hint()?,
@@ -65,8 +67,8 @@ impl GitError {
             Self::Target { code, .. } => match code.as_str() {
                 "no_commit" => "make a first commit there with git_commit",
                 "no_branch" => "check out a branch there with exec, or use another strategy",
-                "uncommitted" => "commit them with git_commit, or put them away with exec: git stash",
-                _ => "git_status shows how it is",
+                "uncommitted" => "commit them with git_commit, or stash them with exec: git stash",
+                _ => "git_status shows the details",
             },
             Self::MergeUnderWay { .. } => "try again when it is done",
             Self::NamedTwice { .. } => "name every workspace once",
@@ -82,7 +84,7 @@ impl GitError {
         }
     }
 
-    /// Why a merge could not begin.
+    /// The error for a merge that could not begin.
     pub(crate) fn of_target(name: &WorkspaceName, error: MergeError<OpError>) -> OpError {
         let name = name.clone();
         match error {
@@ -102,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_policy_refused_is_said_and_how_to_allow_it() {
+    fn git_failure_names_the_network_refusal() {
         let failed = |refused: Option<&str>| GitError::Failed {
             name: WorkspaceName::parse("web").unwrap(),
             what: "git clone",

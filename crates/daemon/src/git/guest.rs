@@ -1,4 +1,4 @@
-//! Scripts in a guest.
+//! Runs git scripts in a guest.
 
 use agentiso_git::calls::{CloneRepo, Cloned};
 use agentiso_git::{Ran, Script, Trouble};
@@ -9,10 +9,10 @@ use crate::error::OpError;
 use crate::guest::Guest;
 use crate::machines::{Captured, ExecSpec};
 
-/// What is kept of the end of a stream beyond its beginning: the last words of a complaint.
+/// Bytes kept of the end of a stream in addition to its beginning: an error message is usually last.
 const TAIL_BYTES: u64 = 16 * 1024;
 
-/// How much of what git said is repeated.
+/// Bytes of git's output that an error repeats.
 const MAX_WORDS: usize = 4000;
 
 impl Guest {
@@ -35,7 +35,7 @@ impl Guest {
         })
     }
 
-    /// Runs a script that must succeed. `what` names it for people.
+    /// Runs a script that must succeed. `what` names it in error messages.
     pub async fn git(&self, what: &'static str, script: &Script) -> Result<Ran, OpError> {
         let begun = jiff::Timestamp::now();
         let ran = self.run_script(script).await?;
@@ -51,7 +51,7 @@ impl Guest {
         Err(GitError::Failed { name, what, trouble, words: ran.words(MAX_WORDS), refused }.into())
     }
 
-    /// Clones a repository. When it fails or is stopped, the path is as it was before.
+    /// Clones a repository. If it fails or is stopped, the path is restored to what it was before.
     pub(crate) async fn clone_repository(
         &self,
         wanted: &CloneRepo,
@@ -69,10 +69,10 @@ impl Guest {
             Some(Err(error)) => error,
             None => OpError::Cancelled,
         };
-        // Somebody put something there after we looked: git did not begin, and it is not ours.
+        // If something was put there after we looked, git did not begin, and the files are not ours to remove.
         let is_filled = matches!(failure, OpError::Git(GitError::Failed { trouble: Trouble::NotEmpty, .. }));
         if !is_filled && let Err(error) = self.run_script(&wanted.undo(before)).await {
-            tracing::debug!(workspace = %self.name(), %error, "what a clone left could not be removed");
+            tracing::debug!(workspace = %self.name(), %error, "cannot remove the files of a failed clone");
         }
         Err(failure)
     }

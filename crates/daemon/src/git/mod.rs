@@ -1,4 +1,4 @@
-//! Git in guests: running the scripts of `agentiso-git`, and what goes wrong with them.
+//! Git in guests: runs the scripts of `agentiso-git` and reports their failures.
 
 mod error;
 mod guest;

@@ -1,4 +1,4 @@
-//! A guest as the merge engine sees it.
+//! Adapter through which the merge engine uses a guest.
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::paths::{GuestPath, GuestPathError};
@@ -20,7 +20,7 @@ pub(crate) struct GuestPlace {
 
 impl GuestPlace {
     pub(crate) fn new(guest: Guest) -> Result<Self, GuestPathError> {
-        // Any random id will do; it is in use nowhere.
+        // Any random id will do, because no other merge uses it.
         let bench = GuestPath::parse(&format!("/tmp/.agentiso-merge-{}", WorkspaceId::random()))?;
         Ok(Self { guest, bench })
     }

@@ -1,4 +1,4 @@
-//! Between what waits for bytes and what blocks on them, and the figures that are reported on the way.
+//! Pipes between async tasks and threads that block on bytes, and the progress reports on the way.
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;
@@ -11,17 +11,17 @@ use tokio::sync::mpsc;
 
 use crate::machines::Progress;
 
-/// Chunks on their way between a thread and a connection.
+/// The number of chunks on their way between a thread and a connection.
 pub(super) const QUEUED: usize = 4;
 
 const CHUNK: usize = 128 << 10;
 
-/// Bytes between two reports.
+/// The number of bytes between two reports.
 const REPORT_AFTER: u64 = 4 << 20;
 
 const MIB: u64 = 1 << 20;
 
-/// Counts bytes and says so from time to time.
+/// Counts bytes and reports the count from time to time.
 pub(super) struct Meter {
     word: &'static str,
     expected: Option<u64>,
@@ -76,7 +76,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Counted<R> {
     }
 }
 
-/// Where a thread writes what a task sends.
+/// The writing end for a thread whose bytes a task sends.
 pub(super) struct Chunks {
     sender: mpsc::Sender<io::Result<Bytes>>,
     buffer: BytesMut,
@@ -92,9 +92,9 @@ impl Chunks {
         self.sender.blocking_send(Ok(chunk)).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// Sends what is left, or that there is nothing to be had: an end without either would look like a whole.
+    /// Sends the rest, or the failure: an end without either would look like a complete transfer.
     pub(super) fn finish(mut self, failure: Option<&TreeError>) {
-        // Whoever took it is gone and has a reason of his own.
+        // If the receiver is gone, it has an error of its own.
         let _ = match failure {
             Some(error) => {
                 self.sender.blocking_send(Err(io::Error::other(error.to_string()))).map_err(io::Error::other)
@@ -119,7 +119,7 @@ impl Write for Chunks {
     }
 }
 
-/// Where a thread reads what a task has received.
+/// The reading end for a thread whose bytes a task received.
 pub(super) struct Received {
     chunks: mpsc::Receiver<Bytes>,
     current: Bytes,

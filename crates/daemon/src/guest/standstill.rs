@@ -1,5 +1,5 @@
-//! A guest that stands still because its disk has no room answers nothing. Whoever waits for it is told the reason
-//! instead, unless it goes on within a moment.
+//! Detects a guest that stands still because its disk has no room and therefore answers nothing. Its callers get
+//! the reason as an error, unless the guest continues within a moment.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use futures::FutureExt;
 
 use crate::error::OpError;
 use crate::machines::Machine;
-use crate::runner::LOOK_AGAIN;
+use crate::runner::ROOM_CHECK_INTERVAL;
 
-/// How long a guest may stand still before its callers are told. A call that is answered with an error ends its command,
-/// so one attempt to go on comes first.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// The time that a guest may stand still before its callers get an error. A call that is answered with an error
+/// ends its command, so one attempt to continue comes first.
+const STANDSTILL_GRACE: Duration = Duration::from_secs(3);
 
-const _: () = assert!(PATIENCE.as_millis() > LOOK_AGAIN.as_millis());
+const _: () = assert!(STANDSTILL_GRACE.as_millis() > ROOM_CHECK_INTERVAL.as_millis());
 
-/// Resolves when the guest has stood still for longer than a moment, with the reason.
+/// Resolves with the reason when the guest has stood still for longer than a moment.
 pub(crate) async fn standstill(machine: &dyn Machine) -> String {
     loop {
         machine.stalled().await;
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(STANDSTILL_GRACE).await;
         if let Some(reason) = machine.stalled().now_or_never() {
             return reason;
         }

@@ -5,7 +5,7 @@
 //!   directory:  thread that packs ──────▶ guest        guest ──▶ thread that unpacks ──▶ its place
 //! ```
 //!
-//! Whatever ends a transfer early, nothing of it is left on either side.
+//! A transfer that ends early, for any reason, leaves nothing on either side.
 
 use std::path::{Path, PathBuf};
 
@@ -24,10 +24,11 @@ use super::pipes::{Chunks, Counted, Meter, QUEUED, Received};
 use crate::error::OpError;
 use crate::machines::{AgentFailure, Arrived, Download, GuestCode, Pieces, Progress, WriteFile};
 
-/// Bytes from a guest after which the host's disk is looked at again: a guest may send without end.
-const LOOK_AFTER: u64 = 64 << 20;
+/// The number of bytes from a guest after which the space on the host's disk is checked again: a guest may send
+/// without end.
+const SPACE_CHECK_BYTES: u64 = 64 << 20;
 
-/// What went over.
+/// The result of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transferred {
     /// Bytes in files.
@@ -60,8 +61,9 @@ impl Guest {
                 });
                 let archive = StreamReader::new(ReceiverStream::new(pieces));
                 let archive = Counted::new(archive, Meter::new("sent", None, progress));
-                let sent =
-                    self.alive("uploading a directory", self.agent.upload_tree(to, Box::pin(archive))).await;
+                let sent = self
+                    .while_running("uploading a directory", self.agent.upload_tree(to, Box::pin(archive)))
+                    .await;
                 let packed = packing.await.map_err(std::io::Error::other);
                 self.packed(from, sent, packed)
             }
@@ -78,11 +80,12 @@ impl Guest {
         let meter = Meter::new("sent", Some(file.size), progress);
         let source = Counted::new(tokio::fs::File::from_std(file.file), meter);
         let upload = self.agent.upload_file(target, Box::pin(source));
-        let bytes = self.alive("uploading a file", upload).await?;
+        let bytes = self.while_running("uploading a file", upload).await?;
         Ok(Transferred { bytes, directory: false, skipped: 0 })
     }
 
-    /// What packing and sending came to. Where both failed, the packing did so first unless nobody took its archive.
+    /// Combines the results of packing and sending. If both failed, the packing failed first, unless its archive
+    /// was no longer taken.
     fn packed(
         &self,
         from: &Path,
@@ -115,7 +118,7 @@ impl Guest {
         let _call = self.session.begin_call();
         self.session.refuse_when_full()?;
         let given = to.to_owned();
-        match self.alive("downloading a file", self.agent.download_file(from)).await {
+        match self.while_running("downloading a file", self.agent.download_file(from)).await {
             Ok(download) => {
                 let slot = self.in_transfer_dir(move |transfers| transfers.file_slot(&given)).await?;
                 self.download_file(download, slot, to, progress).await
@@ -124,7 +127,8 @@ impl Guest {
                 source: AgentFailure::Refused { code: GuestCode::IsDirectory, .. },
                 ..
             }) => {
-                let pieces = self.alive("downloading a directory", self.agent.download_tree(from)).await?;
+                let pieces =
+                    self.while_running("downloading a directory", self.agent.download_tree(from)).await?;
                 self.download_tree(pieces, given, progress).await
             }
             Err(error) => Err(error),
@@ -142,8 +146,9 @@ impl Guest {
         let file = slot.file().try_clone().map_err(failed)?;
         let mut file = tokio::fs::File::from_std(file);
         let mut meter = Meter::new("received", Some(download.size), progress);
-        let mut arriving = Arriving { guest: self, pieces: download.pieces, unseen: 0, skipped: None };
-        while let Some(data) = arriving.next().await? {
+        let mut incoming =
+            Incoming { guest: self, pieces: download.pieces, unchecked_bytes: 0, skipped: None };
+        while let Some(data) = incoming.next().await? {
             file.write_all(&data).await.map_err(failed)?;
             meter.add(data.len());
         }
@@ -163,16 +168,16 @@ impl Guest {
         let given = to.clone();
         let slot = self.in_transfer_dir(move |transfers| transfers.tree_slot(&given)).await?;
         let (sender, received) = mpsc::channel(QUEUED);
-        // Ends with the sender, and takes the slot with it: whatever drops this future leaves nothing behind.
+        // Ends with the sender and then drops the slot, so dropping this future leaves nothing behind.
         let filling = tokio::task::spawn_blocking(move || {
             let filled = slot.fill(Received::new(received));
             (slot, filled)
         });
         let mut meter = Meter::new("received", None, progress);
-        let mut arriving = Arriving { guest: self, pieces, unseen: 0, skipped: None };
-        while let Some(data) = arriving.next().await? {
+        let mut incoming = Incoming { guest: self, pieces, unchecked_bytes: 0, skipped: None };
+        while let Some(data) = incoming.next().await? {
             meter.add(data.len());
-            // Nobody takes what follows the end of an archive, or a fault in it.
+            // Data after the end of an archive, or after a fault in it, is not read.
             if sender.send(data).await.is_err() {
                 break;
             }
@@ -184,13 +189,13 @@ impl Guest {
         })?;
         let unpacked = filled.map_err(|error| self.not_transferred(error))?;
         // A fault would have been found above; this is the rest of the padding.
-        while arriving.next().await?.is_some() {}
+        while incoming.next().await?.is_some() {}
         self.blocking(&to, move || slot.commit()).await?;
-        let skipped = arriving.skipped.unwrap_or(0);
+        let skipped = incoming.skipped.unwrap_or(0);
         Ok(Transferred { bytes: unpacked.bytes, directory: true, skipped })
     }
 
-    /// Does something with the transfer directory.
+    /// Runs `work` on the transfer directory.
     async fn in_transfer_dir<T: Send + 'static>(
         &self,
         work: impl FnOnce(&TransferDir) -> Result<T, TransferError> + Send + 'static,
@@ -201,7 +206,7 @@ impl Guest {
         self.blocking(&path, move || work(&TransferDir::open(&root).map_err(unusable)?)).await
     }
 
-    /// Does something with files of the host, on a thread that may wait for them.
+    /// Runs `work` on files of the host, on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
         path: &Path,
@@ -218,17 +223,17 @@ impl Guest {
     }
 }
 
-/// What comes from a guest, as long as the host has room for it.
-struct Arriving<'a> {
+/// Data that arrives from a guest, as long as the host has room for it.
+struct Incoming<'a> {
     guest: &'a Guest,
     pieces: Pieces,
-    /// Bytes since the host's disk was last looked at.
-    unseen: u64,
-    /// Set by the end.
+    /// Bytes since the space on the host's disk was last checked.
+    unchecked_bytes: u64,
+    /// Set when the end has arrived.
     skipped: Option<u64>,
 }
 
-impl Arriving<'_> {
+impl Incoming<'_> {
     /// The next piece; `None` only after the end.
     async fn next(&mut self) -> Result<Option<bytes::Bytes>, OpError> {
         const OPERATION: &str = "downloading";
@@ -238,15 +243,15 @@ impl Arriving<'_> {
         let pieces = &mut self.pieces;
         let next = async move {
             pieces.next().await.unwrap_or_else(|| {
-                Err(AgentFailure::Broken { reason: "the transfer ended before its end".to_owned() })
+                Err(AgentFailure::Broken { reason: "the transfer was cut short".to_owned() })
             })
         };
-        match self.guest.alive(OPERATION, next).await? {
+        match self.guest.while_running(OPERATION, next).await? {
             Arrived::Data(data) => {
-                self.unseen += data.len() as u64;
-                if self.unseen >= LOOK_AFTER {
+                self.unchecked_bytes += data.len() as u64;
+                if self.unchecked_bytes >= SPACE_CHECK_BYTES {
                     self.guest.session.refuse_when_full()?;
-                    self.unseen = 0;
+                    self.unchecked_bytes = 0;
                 }
                 Ok(Some(data))
             }

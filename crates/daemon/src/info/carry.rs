@@ -1,4 +1,4 @@
-//! What outsiders ask of machines in files, and what they are told.
+//! Requests and answers of exporting a snapshot to a file and importing it.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub struct ExportRequest {
     pub snapshot: SnapshotName,
     /// Absolute; the daemon writes it, as the user it runs as.
     pub file: PathBuf,
-    /// Whether a file that is there may go.
+    /// Whether an existing file may be replaced.
     pub replace: bool,
 }
 
@@ -20,7 +20,7 @@ pub struct ExportRequest {
 pub struct Exported {
     pub file: PathBuf,
     pub file_bytes: u64,
-    /// What the disk and the memory in it have.
+    /// The size of the disk and the memory in it.
     pub content_bytes: u64,
     pub has_memory: bool,
 }
@@ -29,9 +29,9 @@ pub struct Exported {
 pub struct ImportRequest {
     /// Absolute.
     pub file: PathBuf,
-    /// The name in the file if there is none.
+    /// `None` stands for the name in the file.
     pub name: Option<WorkspaceName>,
-    /// Without, it boots from its disk.
+    /// Without memory, the workspace boots from its disk.
     pub with_memory: bool,
 }
 
@@ -39,8 +39,8 @@ pub struct ImportRequest {
 pub struct Imported {
     pub workspace: WorkspaceInfo,
     pub snapshot: SnapshotInfo,
-    /// From the call to a guest that answers under its own identity.
+    /// The time from the call until the guest answered under its own identity.
     pub boot_time_ms: u64,
-    /// What did not come as it was: the memory, where only the disk could be used.
+    /// Set if the memory could not be used and only the disk was imported.
     pub warning: Option<String>,
 }

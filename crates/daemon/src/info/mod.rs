@@ -1,4 +1,4 @@
-//! What outsiders see of a workspace and what they ask for: plain values without handles.
+//! The requests of clients and the answers they get about workspaces: plain values without handles.
 
 mod carry;
 mod snapshots;
@@ -23,7 +23,7 @@ pub use snapshots::{
 };
 pub use trouble::NetworkTrouble;
 
-/// What a caller wants made. What is `None` comes from the configuration.
+/// A request to create a workspace. Fields that are `None` come from the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateRequest {
     pub name: Option<WorkspaceName>,
@@ -31,14 +31,14 @@ pub struct CreateRequest {
     pub vcpus: Option<u32>,
     pub memory_mb: Option<u32>,
     pub disk_gb: Option<u32>,
-    /// What differs from the configured policy.
+    /// The difference from the configured policy.
     pub network: PolicyChange,
 }
 
 #[derive(Clone, Debug)]
 pub struct Created {
     pub info: WorkspaceInfo,
-    /// From the call to a guest that answers under its own identity.
+    /// The time from the call until the guest answered under its own identity.
     pub boot_time_ms: u64,
     pub from_pool: bool,
 }
@@ -68,11 +68,11 @@ pub struct WorkspaceInfo {
     pub owned: bool,
     pub owner: Option<SessionId>,
     pub network: NetworkInfo,
-    /// What of its network is not there although it should be.
+    /// The parts of its network that are missing although they should exist.
     pub network_trouble: NetworkTrouble,
-    /// The oldest first; their sizes are only filled in by what looks at the disk.
+    /// The oldest first; their sizes are only filled in by calls that look at the disk.
     pub snapshots: Vec<SnapshotInfo>,
-    /// Where its disk came from, if it is a fork. The source may be gone.
+    /// The source of its disk, if it is a fork. The source may be gone.
     pub forked_from: Option<ForkedFrom>,
     /// The team that it is a member of.
     pub team: Option<TeamName>,
@@ -80,14 +80,14 @@ pub struct WorkspaceInfo {
     /// Only filled in by `info`, which looks at the disk.
     pub disk_used_bytes: Option<u64>,
     pub disk_volsize_bytes: Option<u64>,
-    /// Why it is stopped or stands still, if nobody asked for it.
+    /// The reason why it is stopped or stands still, unless a client asked for it.
     pub stop_reason: Option<String>,
     pub pid: Option<i32>,
-    /// How its machine last came up.
+    /// The rung of the boot ladder on which its VM last came up.
     pub rung: Option<Rung>,
 }
 
-/// What a workspace may reach, and the ports of the host that lead into it.
+/// The network policy of a workspace, and the ports of the host that are forwarded to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredNetwork", into = "StoredNetwork")]
 pub struct NetworkInfo {
@@ -95,7 +95,7 @@ pub struct NetworkInfo {
     pub port_forwards: Vec<PortForward>,
 }
 
-/// The same as it is written: the policy's fields beside the forwards.
+/// The stored form: the policy's fields beside the forwards.
 #[derive(Serialize, Deserialize)]
 struct StoredNetwork {
     #[serde(default)]
@@ -107,8 +107,8 @@ struct StoredNetwork {
 impl From<StoredNetwork> for NetworkInfo {
     fn from(stored: StoredNetwork) -> Self {
         let policy = serde_json::from_value(stored.policy.into()).unwrap_or_else(|error| {
-            // To guess what a rule meant could open what was to be closed.
-            tracing::error!(%error, "the network policy of a workspace is not understood; nothing is allowed");
+            // Guessing the meaning of a rule could open what was meant to be closed.
+            tracing::error!(%error, "cannot read the network policy of a workspace; nothing is allowed");
             NetworkPolicy::default()
         });
         Self { policy, port_forwards: stored.port_forwards }
@@ -125,7 +125,7 @@ impl From<NetworkInfo> for StoredNetwork {
     }
 }
 
-/// Ports of the host that lead into one workspace. Each is a socket that listens, and a line of the ledger.
+/// The most ports that are forwarded to one workspace. Each is a listening socket and a line of the ledger.
 pub(crate) const MAX_FORWARDS: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,12 +139,12 @@ pub struct PortForward {
 pub enum LogKind {
     Console,
     Stderr,
-    /// What its machine opened and was refused.
+    /// The flows that its VM opened and those that were refused.
     Network,
     All,
 }
 
-/// The last lines of a machine's logs. `None` for what was not asked for.
+/// The last lines of a VM's logs; `None` for those not asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Logs {
     #[serde(default, skip_serializing_if = "Option::is_none")]

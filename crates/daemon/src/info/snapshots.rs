@@ -1,4 +1,4 @@
-//! What outsiders ask of snapshots and forks, and what they are told.
+//! Requests and answers about snapshots and forks.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::WorkspaceInfo;
 use crate::machines::Rung;
 
-/// How many forks one call may ask for, from the tool contract.
+/// The most forks that one call may ask for, from the tool contract.
 pub const MAX_FORKS: u32 = 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub struct SnapshotInfo {
     /// The snapshot that the workspace's state descended from when this one was taken.
     pub parent: Option<SnapshotName>,
     pub created_at: jiff::Timestamp,
-    /// What deleting it would give back. Sizes are only filled in by what looks at the disk.
+    /// Bytes that deleting it would free. Sizes are only filled in by calls that look at the disk.
     pub used_bytes: Option<u64>,
-    /// What it refers to, shared or not.
+    /// Bytes that it refers to, shared or not.
     pub referenced_bytes: Option<u64>,
     /// Whether the workspace's state descends from it, with no other snapshot between.
     pub current: bool,
@@ -30,7 +30,7 @@ pub struct SnapshotInfo {
     pub forks: Vec<String>,
 }
 
-/// Where the disk of a fork came from. The source may be gone or have another name by now.
+/// The source of a fork's disk. The source may be gone or renamed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkedFrom {
     pub source_workspace_id: WorkspaceId,
@@ -43,7 +43,7 @@ pub struct ForkedFrom {
 pub struct SnapshotMade {
     pub workspace: WorkspaceInfo,
     pub snapshot: SnapshotInfo,
-    /// How long the guest stood still.
+    /// The time that the guest stood still.
     pub pause: Duration,
 }
 
@@ -52,7 +52,7 @@ pub struct Restored {
     pub workspace: WorkspaceInfo,
     pub snapshot: SnapshotInfo,
     pub rung: Rung,
-    /// What did not come back as it was: the memory, where only the disk could be brought back.
+    /// Set if the memory could not be restored and only the disk was.
     pub warning: Option<String>,
 }
 
@@ -61,7 +61,7 @@ pub struct ForkRequest {
     pub source: WorkspaceRef,
     pub snapshot: SnapshotName,
     pub new_name: Option<WorkspaceName>,
-    /// Run in the fork by `/bin/sh -c`, one after the other; the first that fails undoes the fork.
+    /// Run in the fork by `/bin/sh -c`, one after the other; the first failure undoes the fork.
     pub setup_commands: Vec<String>,
 }
 
@@ -77,18 +77,18 @@ pub struct ForkManyRequest {
 #[derive(Clone, Debug)]
 pub struct Forked {
     pub workspace: WorkspaceInfo,
-    /// From the call to a guest that answers under its own identity.
+    /// The time from the call until the guest answered under its own identity.
     pub boot_time_ms: u64,
     pub warning: Option<String>,
 }
 
-/// What became of each of several forks.
+/// The result of each of several forks.
 #[derive(Clone, Debug, Default)]
 pub struct BatchForked {
-    /// By their number.
+    /// In the order of their numbers.
     pub workers: Vec<WorkspaceInfo>,
     pub failures: Vec<ForkFailed>,
-    /// What is not as it was asked for, each with the name of its fork.
+    /// Deviations from the request, each with the name of its fork.
     pub warnings: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The largest ledger and the largest descriptions that clients and guests can bring about can be read again.
+//! Tests that the largest ledger and the largest descriptions that clients and guests can cause can be read again.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn config() -> Config {
     Config::parse("", &dirs).unwrap()
 }
 
-/// A policy with as many rules as there may be, which together are nearly as long as they may be.
+/// A policy with the most rules allowed, which together are nearly as long as allowed.
 fn policy() -> NetworkPolicy {
     let domain = |number: usize| format!("{number:04}{}.{}.example", "x".repeat(50), "y".repeat(35));
     let network = |third: usize, last: usize| format!("93.184.{third}.{last}:443");
@@ -90,7 +90,7 @@ fn teams(members: u32) -> Teams {
     teams
 }
 
-/// What a ledger with so many workspaces, snapshots of each, and teams takes.
+/// The size of a ledger with so many workspaces, snapshots of each, and teams.
 fn ledger_bytes(workspaces: usize, snapshots: u32, members: u32) -> u64 {
     let text = include_str!("../../tests/fixtures/ledger-v4-snapshots.json");
     let mut document: LedgerDocument = serde_json::from_str(text).unwrap();
@@ -111,7 +111,7 @@ fn ledger_bytes(workspaces: usize, snapshots: u32, members: u32) -> u64 {
 }
 
 #[test]
-fn full_entries_take_no_more_than_reckoned() {
+fn full_entries_fit_their_estimated_size() {
     let empty = ledger_bytes(0, 0, 0);
     let each = |workspaces, snapshots, members| ledger_bytes(workspaces, snapshots, members) - empty;
     let (workspace, member) = (each(1, 0, 0), each(0, 0, 1));
@@ -136,8 +136,8 @@ fn largest_ledgers_of_every_configuration_can_be_read() {
 }
 
 #[test]
-fn the_largest_descriptions_are_far_below_the_limit() {
-    /// More cannot be configured.
+fn largest_descriptions_are_below_half_the_limit() {
+    /// The largest number that can be configured.
     const MAX_SNAPSHOTS: u32 = 10_000;
     const MEMBERS: u32 = 100;
     let text = include_str!("../../tests/fixtures/ledger-v4-snapshots.json");

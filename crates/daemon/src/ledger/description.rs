@@ -1,7 +1,7 @@
-//! What a directory says about itself: `workspaces/<id>/workspace.json` and `team.json` below `teams/`.
+//! Descriptions of directories: `workspaces/<id>/workspace.json` and `team.json` below `teams/`.
 //!
-//! A description holds all that the ledger holds about one workspace or team, so that either can be made again from the
-//! other. It is written with the ledger, and only when it changes.
+//! A description holds all that the ledger holds about one workspace or team, so that either can be rebuilt from
+//! the other. It is written with the ledger, and only when it changes.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use super::error::LedgerError;
 use super::schema::StoredWorkspace;
 use super::whole_file::{self, Content};
 
-/// A program that knows a lower number cannot read it.
+/// The format of descriptions. A program that knows only a lower number cannot read it.
 const FORMAT: u64 = 1;
 
-/// The most snapshots that a configuration allows take less than half of it, and so does a team with a hundred members
-/// whose texts are as long as they may be. Writing refuses more, as reading does.
+/// A workspace with the most snapshots that can be configured takes less than half of this, and so does a team with
+/// a hundred members and the longest texts. Larger descriptions are neither written nor read.
 pub(super) const MAX_DESCRIPTION_BYTES: u64 = 16 << 20;
 
 const WORKSPACE_FILE: &str = "workspace.json";
@@ -33,19 +33,19 @@ const MARKER_FILE: &str = "quarantine.json";
 pub struct Description {
     format: u64,
     pub id: WorkspaceId,
-    /// That of the ledger it was written with.
+    /// The revision of the ledger it was written with.
     pub revision: u64,
     pub holds: Holds,
 }
 
-/// What a directory below `workspaces/` is for.
+/// The purpose of a directory below `workspaces/`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holds {
     Workspace(Box<DescribedWorkspace>),
-    /// A machine of the pool, which is nobody's.
+    /// A VM of the warm pool, which has no owner.
     Standby,
-    /// What an export needs while it lasts.
+    /// Temporary files of an export.
     Scratch,
 }
 
@@ -63,7 +63,8 @@ pub struct DescribedOwner {
 }
 
 impl DescribedWorkspace {
-    /// Whether it was never finished, was being destroyed, or was there for one call that ended with the daemon.
+    /// Whether it may be removed: it was never finished, was being destroyed, or existed for one call that ended
+    /// with the daemon.
     pub fn is_meant_to_go(&self) -> bool {
         self.entry.one_call || matches!(self.entry.phase, Phase::Creating | Phase::Destroying)
     }
@@ -88,7 +89,7 @@ impl TeamDescription {
         Self { format: FORMAT, name, revision, team }
     }
 
-    /// Whether it was never finished, or was being destroyed.
+    /// Whether it may be removed: it was never finished, or was being destroyed.
     pub fn is_meant_to_go(&self) -> bool {
         match self.team.state {
             TeamState::Creating | TeamState::Completing | TeamState::Destroyed => true,
@@ -97,19 +98,19 @@ impl TeamDescription {
     }
 }
 
-/// Says that a person has to decide what becomes of a directory.
+/// Marks a directory whose fate a person has to decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marker {
     pub since: jiff::Timestamp,
     pub reason: String,
 }
 
-/// What was found where a description should be.
+/// The result of reading a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Described<T> {
     Missing,
     Read(T),
-    /// Of a newer program, with this format.
+    /// Written by a newer program, in this format.
     Newer(u64),
     Damaged(String),
 }
@@ -122,8 +123,8 @@ pub(crate) fn teams_directory(paths: &Paths) -> PathBuf {
     paths.data.join("teams")
 }
 
-/// Which team a directory below `teams/` and `mail/` belongs to: `<name>.<nanosecond in which it was made>`. Teams that
-/// are made after each other under one name have different ones.
+/// Identifies the team of a directory below `teams/` and `mail/`: `<name>.<nanosecond of its creation>`. Teams
+/// created one after the other under the same name have different keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TeamKey {
     pub name: TeamName,
@@ -135,12 +136,12 @@ impl TeamKey {
         Self { name: name.clone(), created_at: team.created_at }
     }
 
-    /// From a directory's name; `None` if that is not ours.
+    /// Parses the name of a directory; `None` if it is not one of ours.
     pub fn parse(directory: &str) -> Option<Self> {
         let (name, nanosecond) = directory.split_once('.')?;
         let created_at = jiff::Timestamp::from_nanosecond(nanosecond.parse().ok()?).ok()?;
         let key = Self { name: TeamName::parse(name).ok()?, created_at };
-        // One team has one directory.
+        // A team has exactly one directory name, so other spellings are refused.
         (key.to_string() == directory).then_some(key)
     }
 }
@@ -169,13 +170,13 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Described<T>, LedgerError> {
         Content::Unusable(problem) => return Ok(Described::Damaged(problem)),
         Content::Text(text) => text,
     };
-    // The version alone at first: a newer file may differ in everything else.
+    // Only the version at first: a newer file may differ in everything else.
     Ok(match serde_json::from_str::<Version>(&text) {
         Err(error) => Described::Damaged(error.to_string()),
         Ok(Version { format }) if format > FORMAT => Described::Newer(format),
-        Ok(_) if seal::check(&text) == Seal::Broken => Described::Damaged(
-            "its checksum is not that of what it says; a byte of it has changed".to_owned(),
-        ),
+        Ok(_) if seal::check(&text) == Seal::Broken => {
+            Described::Damaged("its checksum does not match its content".to_owned())
+        }
         Ok(_) => match serde_json::from_str(&text) {
             Ok(read) => Described::Read(read),
             Err(error) => Described::Damaged(error.to_string()),
@@ -183,7 +184,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Described<T>, LedgerError> {
     })
 }
 
-/// Reads the description of the workspace that the directory is named after.
+/// Reads the description of the workspace after which the directory is named.
 pub fn read_workspace(directory: &Path, id: WorkspaceId) -> Result<Described<Description>, LedgerError> {
     let described = read::<Description>(&workspace_file(directory))?;
     if let Described::Read(other) = &described
@@ -194,7 +195,7 @@ pub fn read_workspace(directory: &Path, id: WorkspaceId) -> Result<Described<Des
     Ok(described)
 }
 
-/// The same for a team.
+/// Reads the description of the team after which the directory is named.
 pub fn read_team(directory: &Path, key: &TeamKey) -> Result<Described<TeamDescription>, LedgerError> {
     let described = read::<TeamDescription>(&team_file(directory))?;
     if let Described::Read(other) = &described
@@ -211,7 +212,7 @@ fn write(path: &Path, value: &impl Serialize) -> Result<(), LedgerError> {
     whole_file::replace(path, seal::seal(&text).as_bytes(), MAX_DESCRIPTION_BYTES)
 }
 
-/// The directory must be there.
+/// The directory must exist.
 pub(crate) fn write_workspace(directory: &Path, description: &Description) -> Result<(), LedgerError> {
     write(&workspace_file(directory), description)
 }
@@ -220,12 +221,12 @@ pub(crate) fn write_team(directory: &Path, description: &TeamDescription) -> Res
     write(&team_file(directory), description)
 }
 
-/// Moves a description that cannot be read out of the way of the one that the ledger gives it.
+/// Keeps an unreadable description under another name, so that the ledger's can replace it.
 pub(crate) fn keep_damaged(directory: &Path, now: jiff::Timestamp) -> Result<PathBuf, LedgerError> {
     whole_file::keep_aside(&workspace_file(directory), now)
 }
 
-/// One that is there and cannot be read marks all the same.
+/// A marker that exists but cannot be read still marks the directory.
 pub(crate) fn read_marker(directory: &Path) -> Result<Option<Marker>, LedgerError> {
     let unreadable = |problem: String| Marker {
         since: jiff::Timestamp::UNIX_EPOCH,
@@ -252,7 +253,7 @@ pub(crate) fn remove_marker(directory: &Path) -> Result<(), LedgerError> {
     }
 }
 
-/// Whether there is nothing in the directory, apart from a description that was never finished.
+/// Whether the directory is empty, apart from an unfinished description.
 pub(crate) fn is_empty(directory: &Path) -> bool {
     let unfinished = whole_file::temporary(Path::new(WORKSPACE_FILE));
     let Ok(entries) = std::fs::read_dir(directory) else { return false };

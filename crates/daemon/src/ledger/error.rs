@@ -1,4 +1,4 @@
-//! Why the ledger or a description could not be read or written.
+//! Errors of reading or writing the ledger or a description.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,9 +21,9 @@ pub enum LedgerError {
         "{path} was written by a newer agentiso (schema {found}, this one knows {SCHEMA_VERSION}); use that version or move the file away"
     )]
     Newer { path: PathBuf, found: u64 },
-    #[error("{path} would have {bytes} bytes, and more than {limit} could not be read again")]
+    #[error("{path} would have {bytes} bytes, more than the {limit} that can be read back")]
     TooLarge { path: PathBuf, bytes: u64, limit: u64 },
-    #[error("the state does not serialize: {0}")]
+    #[error("cannot serialize the state: {0}")]
     Serialize(#[source] serde_json::Error),
 }
 

@@ -1,4 +1,4 @@
-//! The ledger file, `state.json`.
+//! Reads and writes the ledger file, `state.json`.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use super::parse::{Parsed, parse};
 use super::schema::LedgerDocument;
 use super::whole_file::{self, Content};
 
-/// What the file turned out to be.
+/// The result of reading the ledger.
 #[derive(Debug)]
 pub enum Found {
-    /// There is no file: the first start, or somebody removed it.
+    /// There is no file: this is the first start, or the file was removed.
     Absent,
     Whole(Box<LedgerDocument>),
-    /// Some of it cannot be used; what is wrong, and what is left.
+    /// Part of it cannot be used: the usable part, and what is wrong with the rest.
     Damaged {
         document: Option<Box<LedgerDocument>>,
         problems: Vec<String>,
@@ -24,7 +24,7 @@ pub enum Found {
 }
 
 impl Found {
-    /// What can be used of it, for those who only look.
+    /// The usable part, for callers that only read.
     pub fn into_document(self) -> Option<LedgerDocument> {
         match self {
             Self::Absent => None,
@@ -34,7 +34,7 @@ impl Found {
     }
 }
 
-/// Reads the file and changes nothing. A newer program's is an error.
+/// Reads the file and changes nothing. The ledger of a newer program is an error.
 pub fn read(path: &Path) -> Result<Found, LedgerError> {
     let damaged = |problem| Found::Damaged { document: None, problems: vec![problem] };
     let text = match whole_file::read(path, MAX_LEDGER_BYTES)? {
@@ -50,7 +50,7 @@ pub fn read(path: &Path) -> Result<Found, LedgerError> {
     }
 }
 
-/// Replaces the file, whole and synced.
+/// Replaces the whole file and syncs it.
 pub fn write(path: &Path, document: &LedgerDocument) -> Result<(), LedgerError> {
     let text = serde_json::to_string_pretty(document).map_err(LedgerError::Serialize)?;
     whole_file::replace(path, seal(&text).as_bytes(), MAX_LEDGER_BYTES)
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back_private_and_without_leftovers() {
+    fn ledger_is_read_back_from_a_private_file() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_ledger_is_refused_and_left_where_it_is() {
+    fn newer_ledger_is_refused_and_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         fs::write(&path, "{\"schema_version\": 6, \"workspaces\": \"in a form to come\"}").unwrap();

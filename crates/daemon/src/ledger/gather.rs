@@ -1,9 +1,10 @@
-//! What exists, from the ledger and from what the directories say of themselves. A decision over values, without I/O.
+//! Decides which workspaces and teams exist, from the ledger and from the descriptions in the directories. It works
+//! on values, without I/O.
 //!
-//! The ledger is an index. A directory that it lacks is entered again from its description, and an entry that cannot be
-//! read comes from there as well. If there is no ledger at all, somebody removed it to begin with nothing: then every
-//! directory goes into the quarantine, from which a person can bring it back. What no description explains goes there
-//! too. Only what a record says was never finished, or was meant to go, is left over for removal.
+//! The ledger is an index. A directory that it lacks is entered again from its description, and so is an entry that
+//! cannot be read. If there is no ledger at all, a person removed it to start empty: then every directory goes into
+//! the quarantine, from which it can be recovered. Directories without a usable description go there too. Only
+//! directories that a record marks as unfinished or as being removed are leftovers and get removed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -17,25 +18,26 @@ use super::quarantine::{KeptContent, KeptTeam, KeptWorkspace, Quarantine};
 use super::schema::{Counters, LedgerDocument, Mended, SCHEMA_VERSION, StoredSession};
 use super::survey::{FoundTeam, FoundWorkspace, Survey};
 
-/// Lines of a report: enough to see what happened, too few to make the ledger grow. The log has them all.
+/// The most lines of a report in the ledger: enough to see what happened, too few to make the ledger grow. The log
+/// has them all.
 const MAX_LINES: usize = 200;
 
-/// What a start works with.
+/// The state that a start works with.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     pub(crate) document: LedgerDocument,
-    /// Workspaces whose books may lack something: every snapshot on their disks is kept.
+    /// Workspaces whose entries may lack something: every snapshot on their disks is kept.
     pub(crate) uncertain: BTreeSet<WorkspaceId>,
     pub(crate) quarantine: Quarantine,
-    /// Directories of workspaces that a record says are meant to go.
+    /// Directories of workspaces that a record marks for removal.
     pub(crate) leftover: BTreeSet<WorkspaceId>,
-    /// The same for teams.
+    /// Directories of teams that a record marks for removal.
     pub(crate) leftover_teams: Vec<TeamKey>,
-    /// Directories with a mark although the ledger has them: they were recovered.
+    /// Directories that are marked although the ledger lists them: they were recovered.
     pub(crate) recovered: Vec<PathBuf>,
-    /// Directories whose description is replaced by what the ledger says.
+    /// Directories whose description is replaced from the ledger.
     pub(crate) damaged: Vec<PathBuf>,
-    /// One for each thing that was not as it should be.
+    /// A line for each problem that was found.
     pub(crate) lines: Vec<String>,
 }
 
@@ -68,7 +70,7 @@ pub(crate) fn gather(found: Found, survey: Survey, now: jiff::Timestamp) -> Gath
     };
     survey.workspaces.into_iter().for_each(|directory| gathering.workspace(directory));
     let mut teams = survey.teams;
-    // A name is that of the team in the ledger, else of the one that was written last.
+    // A name belongs to the team in the ledger, else to the team whose description was written last.
     teams.sort_by_key(|directory| {
         let listed = gathering.gathered.document.teams.get(&directory.key.name);
         let is_listed = listed.is_some_and(|team| team.created_at == directory.key.created_at);
@@ -86,8 +88,8 @@ pub(crate) fn gather(found: Found, survey: Survey, now: jiff::Timestamp) -> Gath
 }
 
 impl Gathered {
-    /// Puts the report into the ledger, for `agentiso status` and `agentiso check`. The one before stays if there is
-    /// nothing to report.
+    /// Puts the report into the ledger, for `agentiso status` and `agentiso check`. Without a new report, the old
+    /// one stays.
     pub(crate) fn note_what_was_mended(&mut self, now: jiff::Timestamp) {
         if self.lines.is_empty() {
             return;
@@ -100,7 +102,7 @@ impl Gathered {
     }
 }
 
-/// A ledger without anything in it.
+/// An empty ledger.
 fn blank(now: jiff::Timestamp) -> LedgerDocument {
     LedgerDocument {
         schema_version: SCHEMA_VERSION,
@@ -158,10 +160,10 @@ fn sessions(owners: Owners) -> Vec<StoredSession> {
 struct Gathering {
     absent: bool,
     now: jiff::Timestamp,
-    /// Of the ledger.
+    /// The revision of the ledger.
     revision: u64,
     owners: Owners,
-    /// The workspaces that have a directory with something in it.
+    /// The workspaces whose directory is not empty.
     on_disk: BTreeSet<WorkspaceId>,
     gathered: Gathered,
 }
@@ -182,7 +184,7 @@ impl Gathering {
             (Described::Newer(format), _) => {
                 self.quarantine(
                     id,
-                    format!("its description is of a newer agentiso (format {format})"),
+                    format!("its description was written by a newer agentiso (format {format})"),
                     KeptContent::Newer(format),
                 );
             }
@@ -190,18 +192,18 @@ impl Gathering {
                 Holds::Workspace(workspace) if description.revision > self.revision => {
                     let name = &workspace.entry.name;
                     self.gathered.lines.push(format!(
-                        "workspace {name} ({id}) was entered from its directory, which counts more than the ledger"
+                        "workspace {name} ({id}) was read from its directory, which is newer than the ledger"
                     ));
                     self.enter(id, *workspace);
                 }
-                // The ledger has the last word about what it knows.
+                // The ledger wins over a description that is not newer.
                 Holds::Workspace(workspace) => self.look_for_lost_snapshots(id, &workspace),
                 Holds::Standby | Holds::Scratch => drop(self.gathered.uncertain.insert(id)),
             },
             (Described::Missing, true) => drop(self.gathered.uncertain.insert(id)),
             (Described::Damaged(problem), true) => {
                 self.gathered.lines.push(format!(
-                    "the description of workspace {id} cannot be read ({problem}); it was kept aside, and the ledger counts"
+                    "the description of workspace {id} cannot be read ({problem}); it was set aside, and the ledger is used instead"
                 ));
                 self.gathered.uncertain.insert(id);
                 self.gathered.damaged.push(path);
@@ -214,7 +216,7 @@ impl Gathering {
                 Holds::Workspace(workspace) if !self.absent => {
                     let name = &workspace.entry.name;
                     self.gathered.lines.push(format!(
-                        "workspace {name} ({id}) was entered from its directory, because the ledger lacked it"
+                        "workspace {name} ({id}) was read from its directory, because the ledger did not list it"
                     ));
                     self.enter(id, *workspace);
                 }
@@ -224,12 +226,12 @@ impl Gathering {
             },
             (Described::Missing, false) if empty => drop(self.gathered.leftover.insert(id)),
             (Described::Missing, false) => {
-                let reason = "the ledger does not know it, and nothing in it describes it".to_owned();
+                let reason = "it is not in the ledger and has no description".to_owned();
                 self.quarantine(id, reason, KeptContent::Undescribed);
             }
             (Described::Damaged(problem), false) => {
                 let reason =
-                    format!("the ledger does not know it, and its description cannot be read: {problem}");
+                    format!("it is not in the ledger, and its description cannot be read: {problem}");
                 self.quarantine(id, reason, KeptContent::Undescribed);
             }
         }
@@ -238,7 +240,7 @@ impl Gathering {
     fn team(&mut self, directory: FoundTeam) {
         let FoundTeam { key, path, described, marker } = directory;
         let name = key.name.clone();
-        // Another team may have its name by now.
+        // Another team may have the same name.
         let namesake = self.gathered.document.teams.get(&name).map(|team| team.created_at);
         let listed = namesake == Some(key.created_at);
         if marker.is_some() && listed {
@@ -246,9 +248,9 @@ impl Gathering {
         }
         let (described, problem) = match described {
             Described::Read(description) => (Some(description), None),
-            Described::Missing => (None, Some("nothing describes it".to_owned())),
+            Described::Missing => (None, Some("it has no description".to_owned())),
             Described::Newer(format) => {
-                (None, Some(format!("its description is of a newer agentiso (format {format})")))
+                (None, Some(format!("its description was written by a newer agentiso (format {format})")))
             }
             Described::Damaged(problem) => (None, Some(format!("its description cannot be read: {problem}"))),
         };
@@ -267,9 +269,12 @@ impl Gathering {
                 }
             }
             (Some(description), None) if listed || !self.absent => {
-                let why =
-                    if listed { "which counts more than the ledger" } else { "because the ledger lacked it" };
-                self.gathered.lines.push(format!("team {name} was entered from its directory, {why}"));
+                let why = if listed {
+                    "which is newer than the ledger"
+                } else {
+                    "because the ledger did not list it"
+                };
+                self.gathered.lines.push(format!("team {name} was read from its directory, {why}"));
                 self.gathered.document.teams.remove(&name);
                 self.gathered.document.teams.restore(name, description.team);
             }
@@ -280,7 +285,7 @@ impl Gathering {
                 let reason = "there was no state file when the daemon started".to_owned();
                 self.quarantine_team(key, reason, Some(description.team));
             }
-            // The ledger describes it anew.
+            // The next save writes a new description from the ledger.
             (None, None) if listed => {}
             (None, None) => {
                 self.quarantine_team(key, problem.unwrap_or_default(), None);
@@ -288,8 +293,9 @@ impl Gathering {
         }
     }
 
-    /// A snapshot goes because the ledger lists it as being removed. One that it does not list at all, and the directory
-    /// does, was not struck out but lost: its books are uncertain, so that it is kept if the disk has it.
+    /// A snapshot is removed only because the ledger lists it as being removed. A snapshot that the description
+    /// lists and the ledger does not mention was lost, not deleted: the entry is marked uncertain, so that the
+    /// snapshot is kept if the disk has it.
     fn look_for_lost_snapshots(&mut self, id: WorkspaceId, described: &DescribedWorkspace) {
         let Some(listed) = self.gathered.document.workspaces.get(&id) else { return };
         let is_listed = |wanted: &SnapshotId| {
@@ -298,14 +304,14 @@ impl Gathering {
         let lost = described.entry.snapshots.iter().filter(|snapshot| !is_listed(&snapshot.id));
         for snapshot in lost {
             self.gathered.lines.push(format!(
-                "the ledger lacks snapshot {} ({}) of workspace {} ({id}), which its directory lists",
+                "the ledger does not list snapshot {} ({}) of workspace {} ({id}), but its directory does",
                 snapshot.name, snapshot.id, listed.name
             ));
             self.gathered.uncertain.insert(id);
         }
     }
 
-    /// Its description may lag behind its disk, so that its books are uncertain.
+    /// Enters a workspace from its description, which may lag behind its disk, so the entry is uncertain.
     fn enter(&mut self, id: WorkspaceId, workspace: DescribedWorkspace) {
         self.gathered.uncertain.insert(id);
         match workspace.owner {
@@ -329,8 +335,9 @@ impl Gathering {
         self.gathered.quarantine.teams.insert(key, KeptTeam { marker, team });
     }
 
-    /// Of two workspaces that claim what only one can have, one with a directory has it, else the older one: an entry
-    /// without a directory comes from a ledger that was written long before.
+    /// Resolves conflicts between two workspaces over something that only one can have: a workspace with a
+    /// directory wins, else the older one. An entry without a directory comes from a ledger that was written long
+    /// before.
     fn set_contradictions_aside(&mut self) {
         let mut all: Vec<_> = self.gathered.document.workspaces.iter().collect();
         all.sort_by_key(|(id, workspace)| (!self.on_disk.contains(*id), workspace.created_at, **id));

@@ -1,10 +1,11 @@
-//! What the daemon knows about its workspaces, on disk after every lifecycle change, twice: in the ledger and in the
-//! directories themselves.
+//! The daemon's facts about its workspaces and teams, written to disk after every lifecycle change, twice: in the
+//! ledger and in the directories themselves.
 //!
-//! [`schema`] is the stored form, [`parse`] reads it entry by entry, [`file`] is `state.json`. [`description`] is what
-//! each directory says of itself, [`survey`] reads all of them at start, [`gather`] decides what exists, and
-//! [`quarantine`] holds what is not understood. [`store`] lets many tasks save at once with few writes. Reading
-//! without a daemon ([`read`], [`survey()`]) is for `agentiso status` and `agentiso check`.
+//! [`schema`] is the stored form, [`parse`] reads it entry by entry, [`file`] is `state.json`. [`description`] is
+//! the file in each directory that describes it, [`survey`] reads all of them at start, [`gather`] decides what
+//! exists, and [`quarantine`] holds directories that are not understood. [`store`] lets many tasks save at once
+//! with few writes. Reading without a daemon ([`read`], [`survey()`]) is for `agentiso status` and `agentiso
+//! check`.
 
 #[cfg(test)]
 mod bounds_tests;

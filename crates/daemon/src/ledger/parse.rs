@@ -1,13 +1,13 @@
-//! From the text of a ledger to its entries, each by itself: one that cannot be read costs no other.
+//! Parses the text of a ledger entry by entry: an unreadable entry does not affect the others.
 //!
-//! If its checksum is not that of the text, any of it may be another than was written, also where it makes sense. It then
-//! has revision 0, so that everything which a directory says of itself counts more.
+//! If the checksum does not match the text, any part may differ from what was written, even where it makes sense.
+//! The document then gets revision 0, so that every description in a directory outranks it.
 //!
 //! | `schema_version` | what becomes of it |
 //! |---|---|
 //! | 5 | read |
 //! | 4 | read: it has no `revision` and no `removing`, which have defaults |
-//! | below 4 | an earlier program's; its machines cannot be taken over |
+//! | below 4 | an earlier program's; its VMs cannot be taken over |
 //! | above 5 | a newer program's; refused by the caller |
 
 use std::collections::BTreeMap;
@@ -23,11 +23,11 @@ use super::schema::{LedgerDocument, SCHEMA_VERSION, StoredSession, StoredWorkspa
 /// The first version that this program wrote.
 const OLDEST: u64 = 4;
 
-/// What a text turned out to be.
+/// The result of parsing a text.
 #[derive(Debug)]
 pub(super) enum Parsed {
     Whole(Box<LedgerDocument>),
-    /// Some entries could not be read; a line for each.
+    /// Some entries could not be read; there is a line for each.
     Partial {
         document: Box<LedgerDocument>,
         problems: Vec<String>,
@@ -43,11 +43,11 @@ pub(super) fn parse(text: &str) -> Parsed {
         Err(error) => return Parsed::Unusable(error.to_string()),
     };
     match ledger.get("schema_version").and_then(Value::as_u64) {
-        None => return Parsed::Unusable("it does not say its schema_version".to_owned()),
+        None => return Parsed::Unusable("it has no schema_version".to_owned()),
         Some(found) if found > SCHEMA_VERSION => return Parsed::Newer(found),
         Some(found) if found < OLDEST => {
             return Parsed::Unusable(format!(
-                "schema {found} belongs to an earlier program; its machines cannot be taken over"
+                "schema {found} is of an older program, whose VMs cannot be taken over"
             ));
         }
         Some(_) => {}
@@ -55,7 +55,7 @@ pub(super) fn parse(text: &str) -> Parsed {
     let mut problems = Vec::new();
     let is_changed = seal::check(text) == Seal::Broken;
     if is_changed {
-        problems.push("its checksum is not that of what it says; a byte of it has changed".to_owned());
+        problems.push("its checksum does not match its content".to_owned());
     }
     let revision = optional(&mut ledger, "revision", &mut problems);
     let document = LedgerDocument {
@@ -175,9 +175,10 @@ mod tests {
         assert_eq!(all[1].forked_from.as_ref().unwrap().snapshot_id, all[0].snapshots[1].id);
     }
 
-    /// Made by the last program that wrote version 4, with real machines: a shell's, a session's and a team's.
+    /// Written by the last program that used version 4, with real VMs: one of a shell, one of a session and one of
+    /// a team.
     #[test]
-    fn a_real_ledger_of_version_4_is_read() {
+    fn real_version_4_ledger_is_read() {
         let document = whole(include_str!("../../tests/fixtures/ledger-v4-made.json"));
         let named = |name: &str| document.workspaces.values().find(|w| w.name.as_str() == name).unwrap();
         let web = named("web");
@@ -190,16 +191,16 @@ mod tests {
         assert_eq!(document.teams.find("crew").unwrap().1.members.len(), 1);
     }
 
-    /// What became of that ledger when this program took it over.
+    /// The same ledger after this program took it over.
     #[test]
-    fn a_real_ledger_of_version_5_is_read() {
+    fn real_version_5_ledger_is_read() {
         let document = whole(include_str!("../../tests/fixtures/ledger-v5-made.json"));
         assert_eq!((document.revision, document.workspaces.len()), (1, 4));
         assert!(document.teams.find("crew").is_ok());
     }
 
     #[test]
-    fn one_bad_entry_costs_no_other() {
+    fn bad_ledger_entry_spares_all_others() {
         let mut ledger: Value = serde_json::from_str(V4_TEAMS).unwrap();
         let (whole, keys) = {
             let workspaces = ledger["workspaces"].as_object().unwrap();
@@ -218,13 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn earlier_and_newer_programs_are_told_apart() {
+    fn earlier_and_newer_ledgers_are_distinguished() {
         for fixture in [
             include_str!("../../tests/fixtures/ledger-v1.json"),
             include_str!("../../tests/fixtures/ledger-v3.json"),
         ] {
             let Parsed::Unusable(problem) = parse(fixture) else { panic!("was used") };
-            assert!(problem.contains("earlier program"), "{problem}");
+            assert!(problem.contains("older program"), "{problem}");
         }
         let newer = "{\"schema_version\": 6, \"workspaces\": \"in a form to come\"}";
         assert!(matches!(parse(newer), Parsed::Newer(6)));
@@ -249,7 +250,7 @@ mod tests {
                 let mut changed = sealed.clone().into_bytes();
                 changed[at] = other;
                 match parse(std::str::from_utf8(&changed).unwrap()) {
-                    // Only the name of the checksum can change unseen.
+                    // Only a change in the name of the checksum field stays unnoticed.
                     Parsed::Whole(read) => assert_eq!(*read, document, "{at}"),
                     Parsed::Partial { document, problems } => {
                         assert_eq!(document.revision, 0, "{at}: {problems:?}");
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn no_single_wrong_byte_makes_a_workspace_up() {
+    fn wrong_byte_never_invents_a_workspace() {
         let good = whole(V4_SNAPSHOTS);
         for at in 0..V4_SNAPSHOTS.len() {
             let mut bytes = V4_SNAPSHOTS.as_bytes().to_vec();

@@ -1,4 +1,5 @@
-//! What the daemon found and does not use: it stays where it is until a person recovers or discards it.
+//! The quarantine: directories and VMs that the daemon found and does not use. They stay untouched until a person
+//! recovers or discards them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,15 +25,15 @@ pub(crate) struct KeptWorkspace {
     pub(crate) content: KeptContent,
 }
 
-/// What is known about a directory.
+/// The known content of a directory.
 #[derive(Clone, Debug)]
 pub(crate) enum KeptContent {
     Described(Box<DescribedWorkspace>),
-    /// Of a newer program, which alone can bring it back.
+    /// Described by a newer program, which alone can recover it.
     Newer(u64),
-    /// There is no description that can be read.
+    /// There is no readable description.
     Undescribed,
-    /// A machine runs, and there is no directory of its own.
+    /// A VM runs, but it has no directory.
     MachineOnly,
 }
 
@@ -48,17 +49,17 @@ impl Quarantine {
         self.workspaces.keys().any(|id| id.short() == short)
     }
 
-    /// Puts a mark into each directory, so that the next start finds it as this one did. One that cannot be written is
-    /// reported: the directory stays all the same.
+    /// Writes a marker into each directory, so that the next start treats it in the same way. A marker that cannot
+    /// be written is only reported: the directory stays all the same.
     pub(crate) fn mark(&self, paths: &Paths, revision: u64) {
         for (id, kept) in &self.workspaces {
             let directory = paths.workspace_data(id);
-            // An entry of the ledger that has no directory leaves nothing that could be marked.
+            // An entry of the ledger without a directory has nothing to mark.
             if !directory.is_dir() {
                 continue;
             }
             let described = match &kept.content {
-                // It is known from the ledger alone, which forgets it now.
+                // Only the ledger knew it, and the next save drops the entry.
                 KeptContent::Described(workspace) if !workspace_file(&directory).exists() => {
                     let holds = Holds::Workspace(workspace.clone());
                     description::write_workspace(&directory, &Description::new(*id, revision, holds))
@@ -76,13 +77,13 @@ impl Quarantine {
     }
 }
 
-/// A directory that is marked already keeps its mark.
+/// A directory that is already marked keeps its marker.
 fn mark(directory: &Path, marker: &Marker, described: Result<(), LedgerError>) {
     let marked = described.and_then(|()| match description::read_marker(directory)? {
         Some(_) => Ok(()),
         None => description::write_marker(directory, marker),
     });
     if let Err(error) = marked {
-        tracing::error!(directory = %directory.display(), %error, "it cannot be marked as quarantined");
+        tracing::error!(directory = %directory.display(), %error, "cannot mark the directory as quarantined");
     }
 }

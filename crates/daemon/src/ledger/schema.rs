@@ -1,8 +1,8 @@
-//! The stored form of the state, version 5.
+//! The stored form of the ledger, version 5.
 //!
-//! It is apart from the types the daemon works with: what another version may read must not change because a
-//! field was renamed. A change that an older program would misread gets a new version, and [`super::parse`] brings the
-//! older form up to it. Versions below 4 were written by an earlier program whose machines this one cannot run.
+//! It is separate from the types the daemon works with: the form that another version reads must not change because
+//! a field was renamed. A change that an older program would misread gets a new version, and [`super::parse`]
+//! converts the older form. Versions below 4 were written by an earlier program whose VMs this one cannot run.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ pub const SCHEMA_VERSION: u64 = 5;
 pub struct LedgerDocument {
     pub schema_version: u64,
     pub saved_at: jiff::Timestamp,
-    /// Counts the saves. A description with a higher number was written after this file was.
+    /// Counts the saves. A description with a higher number was written after this file.
     #[serde(default)]
     pub revision: u64,
     pub workspaces: BTreeMap<WorkspaceId, StoredWorkspace>,
@@ -33,12 +33,12 @@ pub struct LedgerDocument {
     pub teams: Teams,
     #[serde(default)]
     pub counters: Counters,
-    /// What the last start that had to mend something did.
+    /// Report of the last start that had to repair something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mended: Option<Mended>,
 }
 
-/// What a start did because the ledger was damaged, incomplete or missing.
+/// The repairs of a start that found the ledger damaged, incomplete or missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mended {
     pub at: jiff::Timestamp,
@@ -52,7 +52,7 @@ pub struct StoredWorkspace {
     /// Present in every phase in which a process may exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineRecord>,
-    /// Why it is stopped or suspended.
+    /// The reason why it is stopped or suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<String>,
     pub image: StoredImage,
@@ -66,14 +66,14 @@ pub struct StoredWorkspace {
     /// The oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub snapshots: Vec<StoredSnapshot>,
-    /// Snapshots that are being deleted. Their files are removed because they are listed here, and not because they
-    /// are not listed elsewhere.
+    /// Snapshots that are being deleted. Their files are removed because they are listed here, not because they are
+    /// missing elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removing: Vec<SnapshotId>,
     /// The snapshot that its state descends from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<SnapshotId>,
-    /// The snapshot that it is going back to, in that phase.
+    /// The snapshot that is being restored, in that phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restoring: Option<SnapshotId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,7 +81,7 @@ pub struct StoredWorkspace {
     /// The hash of its token for the MCP bridge, in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge_token: Option<String>,
-    /// It is there for a call that is under way and ends with it.
+    /// It exists for a call that is under way and ends with it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_call: bool,
 }
@@ -113,10 +113,10 @@ pub struct StoredSession {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// The address given last: addresses are handed out in a ring.
+    /// The address given out last: addresses are handed out in a ring.
     #[serde(default)]
     pub last_address: Option<Ipv4Addr>,
-    /// Workspaces ever made.
+    /// The number of workspaces ever made.
     #[serde(default)]
     pub workspaces_created: u64,
 }

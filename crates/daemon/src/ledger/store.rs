@@ -1,9 +1,9 @@
-//! Saving from many tasks: each waits until its own change is on disk, and one write serves all that are waiting.
+//! Saves for many tasks: each waits until its own change is on disk, and one write serves all that wait.
 //!
-//! A change is made in memory first, then saved: the ledger, then the descriptions of what changed. When saving fails,
-//! whoever made the change undoes it (or keeps it, where the world has already changed) and the store remembers that
-//! the files are behind, so that they are written again later. The same holds for a caller that is cancelled before its
-//! write begins: its change is made.
+//! A change is made in memory first, then saved: the ledger, then the descriptions of what changed. If saving
+//! fails, the task that made the change undoes it (or keeps it, if it already happened outside the ledger), and the
+//! store remembers that the files are behind, so that they are written again later. The store does the same if a
+//! caller is cancelled before its write begins, because its change is made.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,17 +29,17 @@ use super::file;
 use super::schema::LedgerDocument;
 use super::survey::Survey;
 
-/// What the files say.
+/// The contents of the files on disk.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// The ledger's.
+    /// The revision of the ledger.
     revision: u64,
     workspaces: BTreeMap<WorkspaceId, DescribedWorkspace>,
     teams: BTreeMap<TeamKey, Team>,
 }
 
 impl Written {
-    /// The descriptions that are there already, so that a start does not write them all anew.
+    /// Starts with the descriptions that already exist, so that a start does not write them all again.
     pub(crate) fn found(survey: &Survey) -> Self {
         let workspaces = survey.workspaces.iter().filter_map(|found| match &found.described {
             Described::Read(Description { holds: Holds::Workspace(workspace), .. }) => {
@@ -54,7 +54,7 @@ impl Written {
         Self { revision: 0, workspaces: workspaces.collect(), teams: teams.collect() }
     }
 
-    /// Leaves out what the ledger does not list: that is in quarantine, and not to be touched.
+    /// Drops what the ledger does not list: those directories are in quarantine and must not be touched.
     pub(crate) fn listed_in(mut self, document: &LedgerDocument) -> Self {
         self.revision = document.revision;
         self.workspaces.retain(|id, _| document.workspaces.contains_key(id));
@@ -87,12 +87,12 @@ impl Store {
         }
     }
 
-    /// Whether a save failed, or was given up, since the last one that succeeded.
+    /// Whether a save failed or was cancelled since the last one that succeeded.
     pub(crate) fn is_behind(&self) -> bool {
         self.behind.load(Ordering::Acquire)
     }
 
-    /// Returns once `generation`, or a later one, is on disk. `take` gives the state and its generation; it is
+    /// Returns once `generation`, or a later one, is on disk. `take` returns the state and its generation; it is
     /// called when the write begins.
     pub(crate) async fn save(
         &self,
@@ -105,20 +105,20 @@ impl Store {
             unsaved.armed = false;
             return Ok(());
         }
-        // Before the state is taken, and never after the write: a change that is given up meanwhile is in no file, and
-        // one that was given up before is in this one.
+        // Cleared before the state is taken, never after the write: a change cancelled from here on is not in this
+        // file, and one cancelled before is.
         self.behind.store(false, Ordering::Release);
         let (taken, document) = take();
         let paths = Arc::clone(&self.paths);
-        // The lock goes with the write: a caller that is cancelled meanwhile must not let a second write begin on the
-        // same temporary file. So does the mark, which is set however the write fails.
+        // The lock moves into the write: if the caller is cancelled meanwhile, no second write may begin on the
+        // same temporary file. The flag moves too, so that it is set however the write fails.
         let write = tokio::task::spawn_blocking(move || {
             let result = saved.written.write(&paths, document);
             if let Ok(described) = &result {
                 unsaved.armed = !described;
                 saved.generation = taken;
             }
-            // Before the lock, so that the next write does not begin with the mark of this one still to come.
+            // Dropped before the lock, so that the flag of this write is set before the next write begins.
             drop(unsaved);
             drop(saved);
             result.map(drop)
@@ -131,9 +131,10 @@ impl Store {
 }
 
 impl Written {
-    /// Writes the ledger, and then the descriptions that changed. Gives back whether all of those could be written: one
-    /// directory that takes no file must not keep all others from being saved, and the ledger has what it lacks. It is an
-    /// error only if the description that stays on disk says that the directory may go, and the ledger that it may not.
+    /// Writes the ledger, then the descriptions that changed. Returns whether all of those could be written: one
+    /// directory that takes no file must not keep all others from being saved, and the ledger has the facts. It is
+    /// an error only if the description that stays on disk allows the removal of a directory that the ledger wants
+    /// to keep.
     fn write(&mut self, paths: &Paths, mut document: LedgerDocument) -> Result<bool, LedgerError> {
         document.revision = self.revision + 1;
         file::write(&paths.state_file, &document)?;
@@ -151,11 +152,12 @@ impl Written {
             owners.extend(session.workspace_ids.iter().map(|id| (*id, owner.clone())));
         }
         self.workspaces.retain(|id, _| document.workspaces.contains_key(id));
-        let (mut all, mut condemned) = (true, None);
+        let (mut all, mut fatal) = (true, None);
         for (id, entry) in &document.workspaces {
             let described = DescribedWorkspace { owner: owners.remove(id), entry: entry.clone() };
             let directory = paths.workspace_data(id);
-            // One that somebody removed is written again, but not into a directory that is being removed.
+            // A description that was removed by hand is written again, but not into a directory that is being
+            // removed.
             let there = || entry.phase == Phase::Destroying || workspace_file(&directory).exists();
             if self.workspaces.get(id) == Some(&described) && there() {
                 continue;
@@ -170,23 +172,23 @@ impl Written {
             match written {
                 Ok(()) => drop(self.workspaces.insert(*id, described)),
                 Err(error) => {
-                    tracing::error!(workspace = %entry.name, %error, "its description could not be saved; it will be tried again");
+                    tracing::error!(workspace = %entry.name, %error, "cannot save its description; will retry");
                     all = false;
-                    if !described.is_meant_to_go() && is_condemned(&directory, *id) {
-                        condemned.get_or_insert(error);
+                    if !described.is_meant_to_go() && allows_removal(&directory, *id) {
+                        fatal.get_or_insert(error);
                     }
                 }
             }
         }
-        condemned.map_or(Ok(all), Err)
+        fatal.map_or(Ok(all), Err)
     }
 
     fn describe_teams(&mut self, paths: &Paths, document: &LedgerDocument) -> Result<bool, LedgerError> {
-        let (mut all, mut condemned) = (true, None);
+        let (mut all, mut fatal) = (true, None);
         for (name, team) in document.teams.iter() {
             let key = TeamKey::of(name, team);
             let directory = team_directory(paths, &key);
-            // One that somebody removed is written again.
+            // A description that was removed by hand is written again.
             if self.teams.get(&key) == Some(team) && team_file(&directory).exists() {
                 continue;
             }
@@ -195,26 +197,26 @@ impl Written {
             match written {
                 Ok(()) => drop(self.teams.insert(key, team.clone())),
                 Err(error) => {
-                    tracing::error!(team = %name, %error, "its description could not be saved; it will be tried again");
+                    tracing::error!(team = %name, %error, "cannot save its description; will retry");
                     all = false;
-                    if !description.is_meant_to_go() && is_condemned_team(&directory, &key) {
-                        condemned.get_or_insert(error);
+                    if !description.is_meant_to_go() && allows_team_removal(&directory, &key) {
+                        fatal.get_or_insert(error);
                     }
                 }
             }
         }
-        // The ledger that was just written is the record that they are gone.
+        // The ledger that was just written no longer lists these teams.
         let gone: Vec<TeamKey> = self.teams.keys().filter(|key| !is_listed(document, key)).cloned().collect();
         for key in gone {
             match files::discard_dir(&team_directory(paths, &key)) {
                 Ok(()) => drop(self.teams.remove(&key)),
                 Err(error) => {
-                    tracing::error!(team = %key, %error, "the description of a team that is gone is left");
+                    tracing::error!(team = %key, %error, "cannot remove the description of a destroyed team; will retry");
                     all = false;
                 }
             }
         }
-        condemned.map_or(Ok(all), Err)
+        fatal.map_or(Ok(all), Err)
     }
 }
 
@@ -222,28 +224,28 @@ fn is_listed(document: &LedgerDocument, key: &TeamKey) -> bool {
     document.teams.get(&key.name).is_some_and(|team| team.created_at == key.created_at)
 }
 
-/// Whether the description on disk says that the directory may be removed.
-fn is_condemned(directory: &Path, id: WorkspaceId) -> bool {
+/// Whether the description on disk allows the removal of the directory.
+fn allows_removal(directory: &Path, id: WorkspaceId) -> bool {
     match description::read_workspace(directory, id) {
         Ok(Described::Read(description)) => match description.holds {
             Holds::Workspace(workspace) => workspace.is_meant_to_go(),
             Holds::Standby | Holds::Scratch => true,
         },
-        // A directory that nothing describes goes into quarantine.
+        // A directory without a description goes into quarantine.
         Ok(Described::Missing | Described::Newer(_) | Described::Damaged(_)) | Err(_) => false,
     }
 }
 
-/// The same for a team.
-fn is_condemned_team(directory: &Path, key: &TeamKey) -> bool {
+/// Whether the description on disk allows the removal of the team's directory.
+fn allows_team_removal(directory: &Path, key: &TeamKey) -> bool {
     match description::read_team(directory, key) {
         Ok(Described::Read(description)) => description.is_meant_to_go(),
         Ok(Described::Missing | Described::Newer(_) | Described::Damaged(_)) | Err(_) => false,
     }
 }
 
-/// Makes the directory of a workspace that is being made, before anything else is in it. Whether there is one: a
-/// workspace whose disk was removed by hand has nothing to describe.
+/// Makes the directory of a workspace that is being created, before anything else is in it. Returns whether it
+/// exists: a workspace whose disk was removed by hand has nothing to describe.
 fn make_if_new(directory: &Path, phase: Phase) -> Result<bool, LedgerError> {
     if phase == Phase::Creating {
         make(directory)?;
@@ -256,7 +258,7 @@ fn make(directory: &Path) -> Result<(), LedgerError> {
     made.map_err(|error| LedgerError::io(directory, error))
 }
 
-/// Says that the files are behind, unless the change was found to be in them.
+/// Marks the files as behind when dropped, unless the change turned out to be in them.
 struct BehindOnDrop {
     behind: Arc<AtomicBool>,
     armed: bool,
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_save_that_is_given_up_while_it_waits_is_made_good_later() {
+    async fn cancelled_waiting_save_marks_the_store_behind() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
         let writing = Arc::clone(&store.saved).lock_owned().await;
@@ -312,12 +314,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_save_that_is_given_up_behind_a_write_is_not_forgotten_when_that_write_succeeds() {
+    async fn cancelled_save_stays_behind_after_another_write() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
         let first = || {
             let taken = (1, document());
-            // Made after the state was taken, and given up while that is being written.
+            // This change comes after the state was taken, and is cancelled while that is being written.
             assert!(store.save(2, || panic!("it must not begin")).now_or_never().is_none());
             taken
         };
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_fails_leaves_the_file_behind() {
+    async fn failed_write_marks_the_store_behind() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(&dir.path().join("absent"));
         store.save(1, || (1, document())).await.unwrap_err();
@@ -357,7 +359,7 @@ mod tests {
         full.workspaces.entry(first).and_modify(|entry| entry.stop_reason = Some("x".to_owned()));
         store.save(2, || (2, full.clone())).await.unwrap();
         assert_eq!((revision(first), revision(second)), (2, 1));
-        // What was removed by hand comes back, and a team that is gone takes its description with it.
+        // Files removed by hand are written again, and a team that is gone loses its description.
         let (name, team) = full.teams.iter().next().unwrap();
         let team = team_directory(&store.paths, &TeamKey::of(name, team));
         fs::remove_file(workspace_file(&store.paths.workspace_data(&second))).unwrap();
@@ -372,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn saving_fails_while_a_team_is_condemned() {
+    async fn saving_fails_while_team_description_permits_removal() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
         let text = include_str!("../../tests/fixtures/ledger-v4-teams.json");
@@ -391,14 +393,14 @@ mod tests {
         assert!(store.is_behind());
         fs::remove_dir(&in_the_way).unwrap();
         store.save(2, || (2, with(TeamState::Ready))).await.unwrap();
-        // What is on disk lags behind, and would lose nothing.
+        // The description on disk lags behind, but would lose nothing.
         fs::create_dir(&in_the_way).unwrap();
         store.save(3, || (3, with(TeamState::Working))).await.unwrap();
         assert!(store.is_behind());
     }
 
     #[tokio::test]
-    async fn saving_fails_while_a_directory_is_condemned() {
+    async fn saving_fails_while_workspace_description_permits_removal() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
         let text = include_str!("../../tests/fixtures/ledger-v4-teams.json");
@@ -409,15 +411,15 @@ mod tests {
             document.workspaces.entry(id).and_modify(|entry| entry.phase = phase);
         };
         let directory = store.paths.workspace_data(&id);
-        // Nothing can be written where the new description would be.
+        // A directory in the way keeps the new description from being written.
         let in_the_way = super::super::whole_file::temporary(&workspace_file(&directory));
         let standby = Description::new(id, 0, Holds::Standby);
         let mut generation = 0;
-        for condemned_by in [Some(standby), None] {
+        for replaced_by in [Some(standby), None] {
             set(&mut full, Phase::Creating);
             generation += 1;
             store.save(generation, || (generation, full.clone())).await.unwrap();
-            if let Some(description) = condemned_by {
+            if let Some(description) = replaced_by {
                 description::write_workspace(&directory, &description).unwrap();
             }
             fs::create_dir(&in_the_way).unwrap();

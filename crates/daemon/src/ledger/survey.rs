@@ -1,4 +1,4 @@
-//! What lies below `workspaces/` and `teams/` when a daemon starts. Nothing is changed.
+//! Lists the directories below `workspaces/`, `teams/` and `mail/` when a daemon starts. Nothing is changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub struct Survey {
     pub teams: Vec<FoundTeam>,
     /// The teams that have a directory below `mail/`.
     pub mail: Vec<TeamKey>,
-    /// Directories whose name says that they were being deleted.
+    /// Directories whose name marks them as being deleted.
     pub deleted: Vec<PathBuf>,
 }
 
@@ -29,7 +29,7 @@ pub struct FoundWorkspace {
     pub path: PathBuf,
     pub described: Described<Description>,
     pub marker: Option<Marker>,
-    /// There is nothing in it that could be lost.
+    /// Whether it contains nothing that could be lost.
     pub empty: bool,
 }
 
@@ -41,7 +41,8 @@ pub struct FoundTeam {
     pub marker: Option<Marker>,
 }
 
-/// Looks at all directories. One that cannot be read is found as damaged; only a list that cannot be had is an error.
+/// Looks at all directories. An unreadable description counts as damaged; only a list that cannot be read is an
+/// error.
 pub fn survey(paths: &Paths) -> Result<Survey, LedgerError> {
     let mut survey = Survey::default();
     for (name, path) in directories(&paths.workspaces)? {
@@ -89,7 +90,7 @@ fn marker(path: &Path) -> Option<Marker> {
     })
 }
 
-/// The directories in a directory, by name. One that is not there has none.
+/// The subdirectories of a directory, by name. A missing directory has none.
 fn directories(root: &Path) -> Result<Vec<(String, PathBuf)>, LedgerError> {
     let entries = match fs::read_dir(root) {
         Ok(entries) => entries,

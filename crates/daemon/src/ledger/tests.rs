@@ -1,4 +1,4 @@
-//! The decision what exists, and the round trip of descriptions.
+//! Tests for the decision which workspaces exist, and for writing and reading descriptions.
 
 use std::path::PathBuf;
 
@@ -111,7 +111,7 @@ fn absent_ledgers_put_every_directory_into_quarantine() {
 }
 
 #[test]
-fn only_records_make_a_directory_a_leftover() {
+fn only_recorded_or_empty_directories_are_leftovers() {
     let ids: Vec<WorkspaceId> = (0..5).map(|_| WorkspaceId::random()).collect();
     let one_call = StoredWorkspace { one_call: true, ..entry("call", 2) };
     let creating = StoredWorkspace { phase: Phase::Creating, ..entry("half", 3) };
@@ -128,13 +128,13 @@ fn only_records_make_a_directory_a_leftover() {
     let gathered = gather(Found::Absent, found(), now());
     assert_eq!(gathered.leftover, ids.iter().copied().collect());
     assert!(gathered.quarantine.workspaces.is_empty());
-    // With a ledger, those that were workspaces are entered, and their runners finish or undo them.
+    // With a ledger, unfinished workspaces are entered, and their runners finish or undo them.
     let gathered = gather(whole(1, &[]), found(), now());
     assert_eq!((gathered.leftover.len(), gathered.document.workspaces.len()), (3, 2));
 }
 
 #[test]
-fn the_newer_of_ledger_and_description_counts() {
+fn newer_of_ledger_and_description_wins() {
     let id = WorkspaceId::random();
     let listed = [(id, entry("ledger", 2))];
     for (revision, expected) in [(4, "ledger"), (5, "ledger"), (6, "directory")] {
@@ -147,7 +147,7 @@ fn the_newer_of_ledger_and_description_counts() {
 }
 
 #[test]
-fn incomplete_ledgers_are_completed_and_marks_hold() {
+fn incomplete_ledgers_are_completed_except_marked_directories() {
     let [web, db, kept] = [(); 3].map(|()| WorkspaceId::random());
     let marker = Marker { since: now(), reason: "somebody must look".to_owned() };
     let marked = |id, entry| FoundWorkspace { marker: Some(marker.clone()), ..described(id, 3, entry) };
@@ -185,7 +185,7 @@ fn unreadable_unknown_descriptions_are_quarantined() {
 }
 
 #[test]
-fn of_two_claims_the_older_holds() {
+fn older_workspace_keeps_a_contested_name_or_address() {
     let [older, twin, other] = [(); 3].map(|()| WorkspaceId::random());
     let listed = [(older, entry("web", 2)), (twin, entry("web", 3)), (other, entry("db", 4))];
     let mut same_address = entry("x", 5);
@@ -202,9 +202,9 @@ fn of_two_claims_the_older_holds() {
 }
 
 #[test]
-fn claims_without_a_directory_give_way() {
+fn workspace_without_directory_loses_its_contested_name() {
     let [old, running] = [(); 2].map(|()| WorkspaceId::random());
-    // The ledger is an old one: it knows the first of that name and not the second.
+    // The ledger is an old one: it lists the first workspace of that name and not the second.
     let listed = [(old, entry("web", 2))];
     let found = survey(vec![described(running, 40, entry("web", 3))]);
     let gathered = gather(whole(9, &listed), found, now());
@@ -224,11 +224,11 @@ fn snapshot(name: &str) -> StoredSnapshot {
 }
 
 #[test]
-fn snapshots_that_only_the_directory_lists_are_uncertain() {
+fn workspace_with_lost_snapshots_is_uncertain() {
     let id = WorkspaceId::random();
     let [kept, other] = ["kept", "other"].map(snapshot);
     let full = StoredWorkspace { snapshots: vec![kept.clone(), other.clone()], ..entry("web", 2) };
-    // One digit of its id is another one.
+    // The id in the ledger differs.
     let wrong = StoredSnapshot { id: SnapshotId::random(), ..other.clone() };
     let changed = StoredWorkspace { snapshots: vec![kept.clone(), wrong], ..full.clone() };
     let lacking = StoredWorkspace { snapshots: vec![kept.clone()], ..full.clone() };
@@ -264,7 +264,7 @@ fn teams(state: TeamState, revision: u64) -> Survey {
 }
 
 #[test]
-fn teams_come_back_as_workspaces_do() {
+fn teams_are_rebuilt_like_workspaces() {
     let name = TeamName::parse("web").unwrap();
     for found in [unusable(), whole(9, &[])] {
         let gathered = gather(found, teams(TeamState::Ready, 3), now());
@@ -286,7 +286,7 @@ fn teams_come_back_as_workspaces_do() {
 }
 
 #[test]
-fn teams_of_one_name_are_kept_apart() {
+fn same_named_teams_are_kept_apart() {
     let name = TeamName::parse("web").unwrap();
     let later = Team { created_at: now() + jiff::SignedDuration::from_secs(1), ..team(TeamState::Working) };
     let of = |team: &Team, revision, marker| {
@@ -308,7 +308,7 @@ fn teams_of_one_name_are_kept_apart() {
         assert!(!gathered.quarantine.teams.contains_key(&later_key));
         assert!(gathered.recovered.is_empty() && gathered.leftover_teams.is_empty());
     }
-    // One that was being destroyed goes, with exactly its own directory.
+    // A team that was being destroyed is removed, with exactly its own directory.
     let going = team(TeamState::Completing);
     let teams = vec![of(&going, 3, None), of(&later, 5, None)];
     let gathered = gather(listed(), Survey { teams, ..Survey::default() }, now());
@@ -317,7 +317,7 @@ fn teams_of_one_name_are_kept_apart() {
 }
 
 #[test]
-fn directories_of_teams_say_whose_they_are() {
+fn team_directory_names_identify_their_team() {
     let key = TeamKey { name: TeamName::parse("web").unwrap(), created_at: now() };
     assert_eq!(TeamKey::parse(&key.to_string()), Some(key.clone()));
     for other in ["web", "web.", "web.x", "web.01", "web.+1", "web.1.deleted", "a b.1", ".1", "web.1.2"] {
@@ -331,7 +331,7 @@ fn directories_of_teams_say_whose_they_are() {
 }
 
 #[test]
-fn a_real_description_of_format_1_is_read() {
+fn real_format_1_description_is_read() {
     let text = include_str!("../../tests/fixtures/workspace-v1-made.json");
     let id: WorkspaceId = "4e9e3b80-0a89-41f1-8b7c-3a3c93bb7bc7".parse().unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -345,7 +345,7 @@ fn a_real_description_of_format_1_is_read() {
 }
 
 #[test]
-fn a_real_team_description_is_read() {
+fn real_team_description_is_read() {
     let text = include_str!("../../tests/fixtures/team-v1-made.json");
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("team.json"), text).unwrap();
@@ -450,7 +450,7 @@ fn every_changed_byte_of_a_description_is_found() {
             changed[at] = other;
             std::fs::write(&path, changed).unwrap();
             match super::read_workspace(dir.path(), description.id).unwrap() {
-                // Only the name of the checksum can change unseen.
+                // Only a change in the name of the checksum field stays unnoticed.
                 Described::Read(read) => assert_eq!(read, description, "{at}"),
                 Described::Missing => panic!("it is there"),
                 Described::Newer(_) | Described::Damaged(_) => {}

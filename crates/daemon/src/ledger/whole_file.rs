@@ -1,4 +1,4 @@
-//! Files that are read whole and replaced whole, so that a crash at any moment leaves the old or the new one.
+//! Files that are read and replaced as a whole, so that a crash at any moment leaves the old or the new one.
 //!
 //! Reading and writing share one limit: a text that reading would refuse is not written.
 
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 
 use super::error::LedgerError;
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Content {
     Absent,
     Text(String),
-    /// It is there and no text of the right size, for this reason.
+    /// It exists, but is no text of the right size, for this reason.
     Unusable(String),
 }
 
-/// Reads at most `limit` bytes. Errors are those of the host's disk, not of what is on it.
+/// Reads at most `limit` bytes. Errors are those of the host's disk, not of the file's content.
 pub(super) fn read(path: &Path, limit: u64) -> Result<Content, LedgerError> {
-    // Before it is opened: opening a pipe would wait for somebody to write to it.
+    // Checked before opening: opening a pipe would wait for a writer.
     let found = match fs::metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::Absent),
@@ -50,8 +50,8 @@ pub(super) fn read(path: &Path, limit: u64) -> Result<Content, LedgerError> {
     })
 }
 
-/// Replaces the file: written beside it, synced, renamed, the directory synced. A text beyond the limit is refused and
-/// changes nothing.
+/// Replaces the file: writes a temporary file, syncs and renames it, then syncs the directory. A text beyond the
+/// limit is refused and changes nothing.
 pub(super) fn replace(path: &Path, text: &[u8], limit: u64) -> Result<(), LedgerError> {
     let bytes = text.len() as u64;
     if bytes > limit {
@@ -64,7 +64,7 @@ pub(super) fn replace(path: &Path, text: &[u8], limit: u64) -> Result<(), Ledger
     if let Err(error) = written {
         match fs::remove_file(&temporary) {
             Err(cleanup) if cleanup.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(file = %temporary.display(), %cleanup, "an unfinished file stays behind");
+                tracing::warn!(file = %temporary.display(), %cleanup, "cannot remove an unfinished file");
             }
             Ok(()) | Err(_) => {}
         }
@@ -73,12 +73,12 @@ pub(super) fn replace(path: &Path, text: &[u8], limit: u64) -> Result<(), Ledger
     sync_directory(path)
 }
 
-/// Removes what a save that was cut short left beside the file.
+/// Removes the temporary file of an interrupted save.
 pub(crate) fn remove_temporary(path: &Path) -> Result<(), LedgerError> {
     let temporary = temporary(path);
     match fs::remove_file(&temporary) {
         Ok(()) => {
-            tracing::warn!(file = %temporary.display(), "a save was interrupted; the file before it counts");
+            tracing::warn!(file = %temporary.display(), "a save was interrupted; the previous file is used");
             Ok(())
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -86,10 +86,10 @@ pub(crate) fn remove_temporary(path: &Path) -> Result<(), LedgerError> {
     }
 }
 
-/// Gives the file a second name, `<name>.corrupt-<time>`, under which it stays when the first is replaced.
+/// Gives the file a second name, `<name>.corrupt-<time>`, which stays when the first is replaced.
 ///
-/// The first name stays as well. A file that is absent at the next start means that somebody removed it, and a crash
-/// at this point must not look like that.
+/// The first name stays as well. A missing file at the next start means that a person removed it, and a crash at
+/// this point must not look like that.
 pub(crate) fn keep_aside(path: &Path, now: jiff::Timestamp) -> Result<PathBuf, LedgerError> {
     keep_aside_by(|from, to| fs::hard_link(from, to), path, now)
 }
@@ -105,7 +105,7 @@ fn keep_aside_by(
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".corrupt-{stamp}{suffix}"));
         let kept = PathBuf::from(name);
-        // Not every file system has links.
+        // Not every file system has hard links.
         let done = match link(path, &kept) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => copy(path, &kept),
             linked @ (Ok(()) | Err(_)) => linked,
@@ -119,12 +119,12 @@ fn keep_aside_by(
             Err(error) => return Err(LedgerError::io(&kept, error)),
         }
     }
-    Err(LedgerError::io(path, io::Error::other("no name is free to keep it aside")))
+    Err(LedgerError::io(path, io::Error::other("no free name to set it aside under")))
 }
 
-/// Copies a file to a name that is free, whole or not at all.
+/// Copies a file to a free name, whole or not at all.
 fn copy(path: &Path, to: &Path) -> io::Result<()> {
-    // Opening a pipe would wait for somebody to write to it.
+    // Opening a pipe would wait for a writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn full_disk_leaves_no_temporary_file() {
-        // /dev/full takes the bytes and refuses them when they are written.
+        // /dev/full accepts the bytes and refuses them when they are written.
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         replace(&path, b"old", 9).unwrap();

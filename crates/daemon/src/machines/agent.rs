@@ -1,11 +1,11 @@
-//! What can be asked of a guest: commands, jobs and files.
+//! Calls that a guest's agent answers: commands, jobs and files.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use agentiso_core::paths::GuestPath;
-/// The guest's reasons to refuse, stable across versions.
+/// The guest's reasons to refuse a call, stable across versions.
 pub use agentiso_protocol::ErrorCode as GuestCode;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -17,17 +17,17 @@ use super::{
     Upload,
 };
 
-/// How much of each stream is kept unless the caller says otherwise, from the tool contract.
+/// Bytes kept of each stream unless the caller says otherwise, from the tool contract.
 const DEFAULT_MAX_OUTPUT: u64 = 262_144;
 
 /// A command for the guest's `/bin/sh -c`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ExecSpec {
     pub command: String,
-    /// `None`: `/root`.
+    /// `None` stands for `/root`.
     pub workdir: Option<GuestPath>,
     pub env: BTreeMap<String, String>,
-    /// The process group is killed when it is over.
+    /// The process group is killed when this time is over.
     pub timeout: Option<Duration>,
     /// Bytes kept of the beginning of each stream.
     pub head_bytes: u64,
@@ -37,7 +37,7 @@ pub struct ExecSpec {
     pub stream: bool,
 }
 
-/// Without the values of variables, which may be secrets.
+/// Omits the values of variables, which may be secrets.
 impl fmt::Debug for ExecSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecSpec")
@@ -83,10 +83,10 @@ pub enum ExecEvent {
     Exited(ExecOutcome),
 }
 
-/// Dropping it kills the command's process group.
+/// Events of a running command. Dropping the stream kills the command's process group.
 pub type ExecEvents = BoxStream<'static, Result<ExecEvent, AgentFailure>>;
 
-/// What was kept of one stream: all of it while `total_bytes` equals the lengths of head and tail.
+/// The kept part of one stream: all of it if `total_bytes` equals the lengths of head and tail.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Captured {
     pub head: Bytes,
@@ -130,8 +130,8 @@ pub enum EntryKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// File names are bytes in the guest; what is not UTF-8 in them is replaced. In a listing of several levels it is
-    /// the path below the directory.
+    /// File names in the guest are bytes; bytes that are not UTF-8 are replaced. In a listing of several levels
+    /// this is the path below the directory.
     pub name: String,
     pub kind: EntryKind,
     pub size: u64,
@@ -150,11 +150,11 @@ pub struct DirListing {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AgentFailure {
-    /// The guest answered: no.
+    /// The guest answered with a refusal.
     #[error("{message}")]
     Refused { code: GuestCode, message: String },
-    /// The guest's agent was frozen in a memory snapshot before there was such a call.
-    #[error("the machine's agent is older than this server and does not know {call}")]
+    /// The guest's agent is part of a memory snapshot that is older than this call.
+    #[error("the agent in the guest is older than this daemon and does not support {call}")]
     Unsupported { call: &'static str },
     #[error("the guest did not answer within {seconds} s")]
     Silent { seconds: u64 },
@@ -162,11 +162,11 @@ pub enum AgentFailure {
     Broken { reason: String },
 }
 
-/// A connection to one guest that mends itself. Any number of calls may run at once.
+/// A connection to one guest that reconnects by itself. Any number of calls may run at once.
 pub trait GuestAgent: fmt::Debug + Send + Sync + 'static {
     fn exec(&self, spec: ExecSpec) -> BoxFuture<'_, Result<ExecEvents, AgentFailure>>;
 
-    /// At most `limit` bytes from `offset`; past the end there are none.
+    /// Reads at most `limit` bytes from `offset`; beyond the end there are none.
     fn read_file<'a>(
         &'a self,
         path: &'a GuestPath,
@@ -176,7 +176,7 @@ pub trait GuestAgent: fmt::Debug + Send + Sync + 'static {
 
     fn write_file(&self, file: WriteFile, data: Bytes) -> BoxFuture<'_, Result<(), AgentFailure>>;
 
-    /// How many occurrences were replaced.
+    /// Returns the number of occurrences replaced.
     fn edit_file<'a>(
         &'a self,
         path: &'a GuestPath,
@@ -200,7 +200,7 @@ pub trait GuestAgent: fmt::Debug + Send + Sync + 'static {
         unsupported("poll_job")
     }
 
-    /// Whether it still runs after the signal.
+    /// Returns whether the job still runs after the signal.
     fn kill_job(&self, _id: u64, _signal: i32) -> BoxFuture<'_, Result<bool, AgentFailure>> {
         unsupported("kill_job")
     }
@@ -224,7 +224,7 @@ pub trait GuestAgent: fmt::Debug + Send + Sync + 'static {
         unsupported("set_env")
     }
 
-    /// Appears whole or not at all, as everything that is sent. Says its size.
+    /// The file appears whole or not at all, as everything that is sent. Returns its size.
     fn upload_file(&self, _file: WriteFile, _source: Upload) -> BoxFuture<'_, Result<u64, AgentFailure>> {
         unsupported("upload_file")
     }
@@ -246,7 +246,7 @@ pub trait GuestAgent: fmt::Debug + Send + Sync + 'static {
         unsupported("download_tree")
     }
 
-    /// Listens at a port of the guest's loopback.
+    /// Listens on a port of the guest's loopback.
     fn listen(&self, _port: u16) -> BoxFuture<'_, Result<LocalConnections, AgentFailure>> {
         unsupported("listen")
     }

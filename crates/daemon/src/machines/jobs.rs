@@ -1,4 +1,4 @@
-//! Commands that go on by themselves, and what passes through a guest's files in a stream.
+//! Types for jobs, for directory listings, and for file contents that are streamed from and to a guest.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,12 +16,12 @@ use super::{AgentFailure, Captured};
 #[derive(Clone, PartialEq, Eq)]
 pub struct Command {
     pub command: String,
-    /// `None`: `/root`.
+    /// `None` stands for `/root`.
     pub workdir: Option<GuestPath>,
     pub env: BTreeMap<String, String>,
 }
 
-/// Without the values of variables, which may be secrets.
+/// Omits the values of variables, which may be secrets.
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Command")
@@ -32,22 +32,22 @@ impl fmt::Debug for Command {
     }
 }
 
-/// What is wanted of a job.
+/// A question about a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobQuery {
     pub id: u64,
-    /// Bytes of each stream that are known already.
+    /// Bytes of each stream that the caller already has.
     pub stdout_offset: u64,
     pub stderr_offset: u64,
-    /// Bytes wanted of the beginning and, beyond it, the end of what follows.
+    /// Bytes wanted of the beginning and of the end of the output after the offsets.
     pub head_bytes: u64,
     pub tail_bytes: u64,
-    /// How long its end is waited for.
+    /// The longest time to wait for the job's end.
     pub wait: Duration,
 }
 
-/// How a job is. Its output is what follows the offsets that were asked for; without a head if the bytes there were not
-/// kept.
+/// The state of a job. Its output is the part after the requested offsets; it has no head if the bytes there were
+/// not kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobState {
     pub running: bool,
@@ -61,7 +61,7 @@ pub struct JobState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSummary {
     pub id: u64,
-    /// The beginning of it.
+    /// The beginning of the command.
     pub command: String,
     pub running: bool,
     pub exit_code: Option<i32>,
@@ -71,21 +71,21 @@ pub struct JobSummary {
     pub duration: Duration,
 }
 
-/// What became of a command that was waited for, but not for ever.
+/// The result of a command that was waited for only so long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecOrJob {
-    /// The job that it is while it still runs.
+    /// The id of the job, while the command still runs.
     pub job: Option<u64>,
-    /// How it is, with its output from the beginning.
+    /// Its state, with its output from the beginning.
     pub state: JobState,
 }
 
-/// How a directory is to be listed.
+/// Options for listing a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListOptions {
     /// Levels of directories, from 1 on.
     pub depth: u32,
-    /// A pattern for paths if it has a slash, else for names.
+    /// A pattern that is matched against paths if it contains a slash, else against names.
     pub glob: Option<String>,
 }
 
@@ -95,14 +95,14 @@ impl Default for ListOptions {
     }
 }
 
-/// What a guest is sent.
+/// Data that is sent to a guest.
 pub type Upload = Pin<Box<dyn AsyncRead + Send>>;
 
-/// What comes from a guest.
+/// A piece of data from a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrived {
     Data(Bytes),
-    /// All of it, but for pipes, sockets and devices.
+    /// Everything was sent, except pipes, sockets and devices.
     End {
         skipped: u64,
     },
@@ -110,7 +110,7 @@ pub enum Arrived {
 
 /// A file on its way from a guest. Dropping it ends the transfer.
 pub struct Download {
-    /// As the guest says.
+    /// The size that the guest reports.
     pub size: u64,
     pub mode: u32,
     pub pieces: Pieces,
@@ -122,5 +122,5 @@ impl fmt::Debug for Download {
     }
 }
 
-/// A file's bytes, or those of an archive of a directory. Complete only if the end was among them.
+/// The bytes of a file, or of an archive of a directory. Complete only if the stream contained the end.
 pub type Pieces = BoxStream<'static, Result<Arrived, AgentFailure>>;

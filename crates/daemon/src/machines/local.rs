@@ -1,4 +1,4 @@
-//! Connections of programs in a guest to a port of its loopback, which are served on the host.
+//! Connections that programs in a guest make to a port of its loopback and that the host serves.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tokio::io::DuplexStream;
 
 use super::AgentFailure;
 
-/// Dropped before its end, the program is cut off.
+/// One such connection. Dropped before its end, the program is cut off.
 pub struct LocalConnection {
     pub stream: DuplexStream,
-    /// How long the guest says it has been running.
+    /// The uptime that the guest reports.
     pub uptime: Duration,
-    /// Resolves when the program has closed the connection; an error if it went without reading everything.
+    /// Resolves when the program has closed the connection; an error if it closed without reading everything.
     pub delivered: BoxFuture<'static, Result<(), AgentFailure>>,
 }
 
@@ -24,5 +24,5 @@ impl fmt::Debug for LocalConnection {
     }
 }
 
-/// Ends when the guest does not listen any more. Dropped, the port is closed.
+/// Ends when the guest no longer listens. Dropping the stream closes the port.
 pub type LocalConnections = BoxStream<'static, Result<LocalConnection, AgentFailure>>;

@@ -1,7 +1,7 @@
-//! The seam between what a workspace is (this crate) and what carries it (QEMU, through `agentiso-host`).
+//! The interface between workspaces (this crate) and the VMs that run them (QEMU, through `agentiso-host`).
 //!
-//! The daemon decides who may do what and keeps the truth; behind [`Machines`] processes are started, disks are
-//! made and guests are spoken to. Tests put a world of their own behind it, with faults.
+//! The daemon decides who may do what and keeps the authoritative state. Implementations of [`Machines`] start
+//! processes, make disks and talk to guests. Tests use an implementation of their own, with injected faults.
 
 mod agent;
 mod jobs;
@@ -43,7 +43,7 @@ pub use qemu::QemuMachines;
 
 use crate::ledger::LedgerError;
 
-/// Everything a machine needs to know about the workspace it carries.
+/// Everything a VM needs to know about its workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineSpec {
     pub id: WorkspaceId,
@@ -52,13 +52,13 @@ pub struct MachineSpec {
     pub image: ImageRef,
     pub address: Ipv4Addr,
     pub init_mode: InitMode,
-    /// `workspaces/<uuid>`: disk and logs.
+    /// `workspaces/<uuid>`: holds the disk and the logs.
     pub data_dir: PathBuf,
-    /// Sockets.
+    /// Holds the sockets.
     pub run_dir: PathBuf,
 }
 
-/// Which build of which image a workspace was made from.
+/// The image, and its build, that a workspace was made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageRef {
     pub name: ImageName,
@@ -67,8 +67,8 @@ pub struct ImageRef {
     pub virtual_size: u64,
 }
 
-/// Called once a machine's process exists and before its guest is waited for. The process must not outlive an
-/// error of it: what the ledger does not hold must not run.
+/// Called once the process of a VM exists and before its guest is waited for. If it fails, the process must be
+/// ended: a VM that is not in the ledger must not run.
 pub type SpawnHook =
     Arc<dyn Fn(MachineRecord) -> BoxFuture<'static, Result<(), LedgerError>> + Send + Sync + 'static>;
 
@@ -77,65 +77,66 @@ pub struct Booted {
     pub machine: Arc<dyn Machine>,
     pub rung: Rung,
     pub boot_time: Duration,
-    /// What did not go as the caller wanted although the machine is up: its memory could not be brought back.
+    /// A problem that did not keep the VM from booting: its memory could not be restored.
     pub warning: Option<String>,
 }
 
-/// A snapshot that was just taken. It survives a crash of the host.
+/// A snapshot that was just taken and that survives a crash of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotTaken {
-    /// How long the guest stood still.
+    /// The time that the guest stood still.
     pub pause: Duration,
 }
 
 #[derive(Debug, Error)]
 pub enum SnapshotFailure {
-    #[error("the host has no space left for it: {what}")]
+    #[error("the host's disk is full: {what}")]
     NoSpace { what: String },
     #[error("{reason}")]
     Failed { reason: String },
 }
 
-/// What a workspace's disk and its snapshots take on the host, the image they are made from left out.
+/// The space that a workspace's disk and its snapshots take on the host, not counting the image below them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeUsage {
-    /// All of it that nobody else has: the current state, the snapshots, their memory.
+    /// Bytes that belong to this workspace alone: the current state, the snapshots and their memory.
     pub used_bytes: u64,
-    /// What counts towards the workspace's limit: what it wrote, shared with forks or not, and nothing it inherited.
+    /// Bytes that count towards the workspace's limit: everything it wrote, shared with forks or not, and nothing
+    /// it inherited.
     pub charged_bytes: u64,
-    /// What the guest sees.
+    /// The size that the guest sees.
     pub virtual_bytes: u64,
     pub snapshots: BTreeMap<SnapshotId, SnapshotUsage>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotUsage {
-    /// What deleting it would give back.
+    /// Bytes that deleting it would free.
     pub used_bytes: u64,
-    /// What it refers to, shared or not.
+    /// Bytes that it refers to, shared or not.
     pub referenced_bytes: u64,
 }
 
-/// Where the state of a disk comes from, as its files tell it.
+/// The snapshot that the state of a disk descends from, according to its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// No snapshot of the workspace lies below it.
+    /// There is no snapshot of the workspace below it.
     Beginning,
-    /// The nearest one below it.
+    /// The nearest snapshot below it.
     Snapshot(SnapshotId),
 }
 
-/// How a workspace's disk differs from a snapshot of it.
+/// The difference between a workspace's disk and one of its snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotDiff {
-    /// Bytes in blocks that were written since; what was written twice counts once.
+    /// Bytes in blocks that were written since; a block written twice counts once.
     pub changed_bytes: u64,
-    /// `None` where the two file systems could not be compared, with the reason.
+    /// `None` if the two file systems could not be compared; `paths_unknown` then says why.
     pub paths: Option<ChangedPaths>,
     pub paths_unknown: Option<String>,
 }
 
-/// Paths that differ, each list sorted and cut at a bound; the totals are true.
+/// Paths that differ, each list sorted and cut at a bound; the totals are exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedPaths {
     pub added: Vec<ChangedPath>,
@@ -152,26 +153,26 @@ pub struct ChangedPath {
     pub path: String,
     /// `file`, `dir`, `symlink` or `other`.
     pub kind: String,
-    /// The size where it exists now, or where it was removed.
+    /// The current size, or the last size of a removed path.
     pub size: u64,
 }
 
-/// What a file says is in it; that it is whole is not known yet.
+/// The contents of a file according to its header; whether the file is complete is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carried {
     pub machine: Facts,
     pub has_memory: bool,
-    /// What the disk and the memory have.
+    /// The size of the disk and the memory.
     pub content_bytes: u64,
 }
 
 #[derive(Debug, Error)]
 pub enum CarryFailure {
-    #[error("the host has no space left for it: {what}")]
+    #[error("the host's disk is full: {what}")]
     NoSpace { what: String },
     #[error("{} exists already", path.display())]
     Exists { path: PathBuf },
-    /// Nothing is wrong here; the file cannot be used.
+    /// The host is fine; the file cannot be used.
     #[error("{reason}")]
     Unusable { reason: String },
     #[error("{reason}")]
@@ -180,11 +181,11 @@ pub enum CarryFailure {
 
 #[derive(Debug, Error)]
 pub enum BootFailure {
-    #[error("the host has no space left for the disk: {what}")]
+    #[error("the host's disk is full: {what}")]
     NoSpace { what: String },
     #[error("the guest did not answer within {seconds} s{}", tail(.console_tail))]
     TimedOut { seconds: u64, console_tail: String },
-    /// This host cannot run machines at all as it is.
+    /// The host lacks something that every VM needs.
     #[error("{reason}")]
     HostUnfit { reason: String },
     #[error("{reason}")]
@@ -199,15 +200,15 @@ fn tail(console: &str) -> String {
 
 #[derive(Debug, Error)]
 pub enum AttachFailure {
-    #[error("the machine's process is gone")]
+    #[error("the VM's process is gone")]
     Gone,
-    #[error("the machine runs but cannot be reached: {reason}")]
+    #[error("the VM is running but cannot be reached: {reason}")]
     Unreachable { reason: String },
-    /// It is the process that was recorded, and not what was started any more.
-    #[error("the machine's process is not what was started: {reason}")]
+    /// The recorded process exists, but it is no longer the program that was started.
+    #[error("the VM's process is not the program that was started: {reason}")]
     Altered { reason: String },
-    /// Nothing is wrong with the machine: this host lacks what is needed to speak to any.
-    #[error("the host cannot run machines: {reason}")]
+    /// The VM is fine; the host lacks something that is needed to talk to any VM.
+    #[error("this host cannot run VMs: {reason}")]
     HostUnfit { reason: String },
 }
 
@@ -221,16 +222,16 @@ pub struct EraseFailure {
 
 #[derive(Debug, Error)]
 pub enum ImageFailure {
-    #[error("no image {name} is built")]
+    #[error("there is no image {name}")]
     Missing { name: ImageName, known: Vec<String> },
     #[error("image {name} cannot be used: {reason}")]
     Broken { name: ImageName, reason: String },
 }
 
-/// Why a machine's process ended.
+/// The reason why a VM's process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitReason {
-    /// The guest powered itself off in an orderly way.
+    /// Whether the guest powered itself off in an orderly way.
     pub clean: bool,
     pub text: String,
 }
@@ -241,7 +242,7 @@ impl fmt::Display for ExitReason {
     }
 }
 
-/// What this host runs machines with, and why.
+/// The means by which this host runs VMs, and why these were chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {
     pub accelerator: String,
@@ -250,10 +251,10 @@ pub struct HostFacts {
     pub transport: String,
     pub storage: String,
     pub network: String,
-    /// What holds a QEMU that was taken over.
+    /// The jail that confines a QEMU process, even one that was broken into.
     #[serde(default)]
     pub jail: String,
-    /// What that is, or why it is none.
+    /// Details of the jail, or the reason why there is none.
     #[serde(default)]
     pub jail_reason: String,
 }
@@ -261,7 +262,7 @@ pub struct HostFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateInfo {
     pub key: String,
-    /// What it restores: `bare` or an image's name.
+    /// The kind of VM it restores: `bare` or an image's name.
     pub kind: String,
     pub vcpus: u32,
     pub memory_mb: u32,
@@ -269,12 +270,12 @@ pub struct TemplateInfo {
     pub bytes: u64,
 }
 
-/// Makes, finds and removes machines.
+/// Makes, finds and removes VMs.
 pub trait Machines: fmt::Debug + Send + Sync + 'static {
     fn image(&self, name: &ImageName) -> Result<ImageRef, ImageFailure>;
 
-    /// A machine with a disk of its own, its guest answering under its own identity. Dropping the future ends
-    /// the process; the workspace's directories are then removed by [`Machines::erase`].
+    /// Makes a VM with a disk of its own and waits until its guest answers under its own identity. Dropping the
+    /// future ends the process; [`Machines::erase`] then removes the workspace's directories.
     fn create<'a>(
         &'a self,
         spec: &'a MachineSpec,
@@ -282,7 +283,7 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>>;
 
-    /// The same for a disk that exists.
+    /// Boots a VM from a disk that exists.
     fn start<'a>(
         &'a self,
         spec: &'a MachineSpec,
@@ -290,8 +291,8 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>>;
 
-    /// Brings a workspace up as it was in one of its snapshots, which stays; its machine is down. With memory,
-    /// processes go on from where they were; if that fails, its disk alone comes back, with a warning.
+    /// Restores a workspace, whose VM must be down, to one of its snapshots, which stays. With memory, processes
+    /// continue where they were; if the memory cannot be used, only the disk is restored, with a warning.
     fn restore<'a>(
         &'a self,
         spec: &'a MachineSpec,
@@ -300,8 +301,9 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>>;
 
-    /// Gives a workspace that is being made the disk of another's snapshot, and its memory if it has one. Takes
-    /// milliseconds and must not run beside a delete in the source; afterwards nothing of the source is needed.
+    /// Gives a workspace that is being made the disk of another workspace's snapshot, and its memory if there is
+    /// one. Takes milliseconds and must not run at the same time as a delete in the source; afterwards nothing of
+    /// the source is needed.
     fn branch<'a>(
         &'a self,
         source: &'a MachineSpec,
@@ -309,7 +311,7 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
         fork: &'a MachineSpec,
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
 
-    /// Brings up what [`Machines::branch`] made, as a machine of its own.
+    /// Boots the disk that [`Machines::branch`] made, as a VM of its own.
     fn create_branch<'a>(
         &'a self,
         fork: &'a MachineSpec,
@@ -317,7 +319,7 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>>;
 
-    /// Writes what [`Machines::branch`] made into a file. Dropping the future leaves nothing of the file.
+    /// Writes the disk that [`Machines::branch`] made into a file. Dropping the future leaves no file behind.
     fn export<'a>(
         &'a self,
         branch: &'a MachineSpec,
@@ -326,11 +328,11 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Exported, CarryFailure>>;
 
-    /// Reads the beginning of a file.
+    /// Reads the header of a file.
     fn look<'a>(&'a self, file: &'a Path) -> BoxFuture<'a, Result<Carried, CarryFailure>>;
 
     /// Gives a workspace that is being made the disk, the snapshot and the memory in a file; [`Machines::restore`]
-    /// brings it up then. After an error nothing is left, also when it was cancelled. Must be waited for.
+    /// then boots it. After an error or a cancellation nothing is left. The future must be awaited to its end.
     fn import<'a>(
         &'a self,
         spec: &'a MachineSpec,
@@ -339,14 +341,14 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Imported, CarryFailure>>;
 
-    /// Removes a snapshot of a workspace whose machine is down, and gives back the space that only it held.
+    /// Removes a snapshot of a workspace whose VM is down and frees the space that only it held.
     fn delete_snapshot<'a>(
         &'a self,
         spec: &'a MachineSpec,
         snapshot: SnapshotId,
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
 
-    /// Compares a snapshot with the disk of a workspace whose machine is down.
+    /// Compares a snapshot with the disk of a workspace whose VM is down.
     fn diff<'a>(
         &'a self,
         spec: &'a MachineSpec,
@@ -354,15 +356,15 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
         cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>>;
 
-    /// Finishes or undoes what a crash cut short in the volume of a workspace whose machine is down. Snapshots that
-    /// are not among the known ones are removed.
+    /// Finishes or undoes what a crash interrupted in the volume of a workspace whose VM is down. Snapshots that
+    /// are not in `known` are removed.
     fn settle<'a>(
         &'a self,
         spec: &'a MachineSpec,
         known: &'a [SnapshotId],
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
 
-    /// Whether the recorded process itself (not another with its pid) is there. Answers without waiting.
+    /// Whether the recorded process itself (and not another with its pid) exists. Returns without waiting.
     fn is_alive(&self, record: &MachineRecord) -> bool;
 
     fn attach<'a>(
@@ -374,27 +376,27 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     /// Ends every process of this workspace, recorded or not, and returns once they and their sockets are gone.
     fn halt<'a>(&'a self, spec: &'a MachineSpec, record: Option<&'a MachineRecord>) -> BoxFuture<'a, ()>;
 
-    /// Removes the disk, the logs and the sockets. What is already gone is no error. A crash leaves the directory whole,
+    /// Removes the disk, the logs and the sockets. Missing files are no error. A crash leaves the directory whole,
     /// or under the name of [`agentiso_host::files::deleted_name`].
     fn erase<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), EraseFailure>>;
 
-    /// The machines that carry our directories in their command line and were not started by this process. Looks at
-    /// the host's processes, without waiting.
+    /// VMs that have our directories in their command line and were not started by this process. Looks at the
+    /// host's processes without waiting.
     fn strays(&self) -> Vec<Stray>;
 
-    /// Ends such a machine and removes its sockets.
+    /// Ends such a VM and removes its sockets.
     fn end_stray<'a>(&'a self, stray: &'a Stray) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Resolves when such a machine has ended. Whoever ends it, nothing but its process is touched.
+    /// Resolves when such a VM has ended, whatever the cause. Only observes the process and touches nothing else.
     fn stray_ended<'a>(&'a self, record: &'a MachineRecord) -> BoxFuture<'a, ()>;
 
-    /// The snapshots that a workspace's disk itself knows, a parent before its children; `None` where there is no disk.
-    /// Looks at files; not for an async task.
+    /// The snapshots that the files of a workspace's disk list, a parent before its children; `None` if there is no
+    /// disk. Reads files, so it must not be called in an async task.
     fn disk_snapshots(&self, _spec: &MachineSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {
         Ok(None)
     }
 
-    /// Makes the templates from which workspaces of this image and size come up, if they are missing or stale.
+    /// Makes the templates for workspaces of this image and size, if they are missing or stale.
     fn prepare<'a>(
         &'a self,
         image: &'a ImageName,
@@ -403,22 +405,22 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
 
     fn templates(&self) -> Vec<TemplateInfo>;
 
-    /// Looks at files; not for an async task.
+    /// Reads files, so it must not be called in an async task.
     fn volume_usage(&self, spec: &MachineSpec, of: SizesOf) -> Option<VolumeUsage>;
 
-    /// Which snapshot a workspace's disk descends from; `None` where that cannot be told. It settles what became of
-    /// a restore that was cut short. Looks at files; not for an async task.
+    /// The snapshot that a workspace's disk descends from; `None` if that cannot be determined. It shows how far an
+    /// interrupted restore came. Reads files, so it must not be called in an async task.
     fn origin(&self, _spec: &MachineSpec) -> Option<Origin> {
         None
     }
 
     fn host_memory(&self) -> Option<HostMemory>;
 
-    /// What a copy of so much memory may take on the host's disk while it is made: more than it does in the end where
-    /// the host's memory has no room for it on its way.
+    /// Bytes that a copy of so much memory may take on the host's disk while it is being made: more than in the
+    /// end, if the host's memory has no room for it on the way.
     fn bytes_while_copying(&self, memory_bytes: u64) -> u64;
 
-    /// The file system that holds the workspaces; `None` where it cannot be looked at.
+    /// The file system that holds the workspaces; `None` if it cannot be inspected.
     fn host_space(&self) -> Option<HostSpace> {
         None
     }
@@ -426,14 +428,14 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     fn facts(&self) -> BoxFuture<'_, Result<HostFacts, BootFailure>>;
 }
 
-/// One running machine. Dropping it leaves the machine running.
+/// One running VM. Dropping it leaves the VM running.
 pub trait Machine: fmt::Debug + Send + Sync + 'static {
     fn record(&self) -> MachineRecord;
 
     fn agent(&self) -> Arc<dyn GuestAgent>;
 
-    /// Takes a snapshot while the guest runs: what it has acknowledged as written is in it. With memory, disk and
-    /// memory are of the same instant. On an error nothing has changed.
+    /// Takes a snapshot while the guest runs; it contains everything the guest's disk acknowledged as written. With
+    /// memory, disk and memory are of the same instant. After an error the volume must be settled before it is used.
     fn snapshot<'a>(
         &'a self,
         snapshot: SnapshotId,
@@ -451,33 +453,33 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
         cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>>;
 
-    /// As [`Machines::settle`], for a machine that was found again.
+    /// As [`Machines::settle`], for a VM that was found again.
     fn settle<'a>(&'a self, known: &'a [SnapshotId]) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
 
-    /// Puts the volume in better order: space back, shorter chains. For idle moments; returns soon when interrupted,
-    /// and must be waited for.
+    /// Tidies the volume: frees space and shortens chains of layers. For idle moments; returns soon when
+    /// interrupted, and must be awaited.
     fn tidy<'a>(&'a self, interrupted: &'a CancellationToken) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
 
-    /// Shortens the chain of its disk's layers, if it is long and that is quickly done.
+    /// Shortens the chain of the disk's layers, if it is long and that is quickly done.
     fn shorten(&self) -> BoxFuture<'_, Result<(), SnapshotFailure>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Makes a machine that stood ready the machine of this workspace: clock, random numbers, names, addresses.
+    /// Turns a VM of the warm pool into the VM of this workspace: clock, random numbers, names, addresses.
     fn identify<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), BootFailure>>;
 
-    /// Resolves when the guest stands still because what it writes finds no room, with the reason.
+    /// Resolves with the reason when the guest stands still because its writes find no room.
     fn stalled(&self) -> BoxFuture<'static, String>;
 
-    /// Lets a guest that stands still go on if there is room now; gives back what is missing otherwise.
+    /// Lets a guest that stands still continue if there is room; returns what is missing otherwise.
     fn go_on(&self) -> BoxFuture<'_, Result<Option<String>, SnapshotFailure>>;
 
-    /// Resolves when the process has ended; any number may wait.
+    /// Resolves when the process has ended; any number of tasks may wait.
     fn exited(&self) -> BoxFuture<'static, ExitReason>;
 
-    /// Asks the guest to power off and insists by degrees; bounded by `grace` and a little.
+    /// Asks the guest to power off, then uses harder means; takes little longer than `grace`.
     fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ExitReason>;
 
-    /// Ends the process at once and returns when it is gone.
+    /// Kills the process and returns when it is gone.
     fn kill(&self) -> BoxFuture<'_, ()>;
 }

@@ -1,5 +1,5 @@
-//! What is written into an inbox's file, and how: a head in JSON, and texts as they are, so that no character takes more
-//! room than it has.
+//! Entries of an inbox's file: a head in JSON, and texts as raw bytes, so that no character needs more space than its
+//! own bytes.
 
 use agentiso_core::team::{Assignment, Message, TaskResult, UnderWay};
 use jiff::Timestamp;
@@ -11,12 +11,12 @@ use super::frame;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Entry<'a> {
     Message(&'a Message),
-    /// A command waits.
+    /// A command that waits.
     Task {
         message_id: Uuid,
         assignment: &'a Assignment,
     },
-    /// The machine is about to be asked to carry it out.
+    /// The VM is about to be asked to run it.
     Starting {
         message_id: Uuid,
         task_id: &'a str,
@@ -27,12 +27,12 @@ pub(super) enum Entry<'a> {
         job: &'a UnderWay,
     },
     Result(&'a TaskResult),
-    /// They were received, or gave way.
+    /// Messages or results that were received or displaced.
     Gone(&'a [Uuid]),
 }
 
-/// The head of an entry. The body of a message is its content, that of a task its command in JSON, that of a result what
-/// it printed.
+/// The head of an entry. The body of a message is its content, that of a task its command in JSON, that of a result its
+/// output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(super) enum Head {
@@ -45,7 +45,8 @@ pub(super) enum Head {
 }
 
 impl Entry<'_> {
-    /// The whole frame, and its head for whoever keeps account. `None`: it is longer than any entry may be.
+    /// Encodes the entry as a frame, and returns its head as well for
+    /// [`Contents::apply`](super::contents::Contents::apply). `None`: it is longer than an entry may be.
     pub(super) fn encode(&self) -> Option<(Head, Vec<u8>)> {
         let mut body = Vec::new();
         let head = match *self {

@@ -1,23 +1,23 @@
 //! Frames of an inbox's file: two lengths, two checksums, a head and a body.
 //!
-//! The lengths have a checksum of their own, so that a frame that was cut off (its lengths are right and the file ends
-//! too early) can be told from one that is damaged. A body may be anything, also something that looks like frames, so
-//! nothing after a damage is ever searched for more of them.
+//! The lengths have a checksum of their own, so that a truncated frame (its lengths are right and the file ends too
+//! early) can be told from a damaged one. A body may hold any bytes, even some that look like frames, so nothing after
+//! damage is searched for further frames.
 
-/// What the file begins with.
+/// The first bytes of the file.
 pub(super) const MAGIC: &[u8] = b"agentiso mail 1\n";
 
-/// Two lengths and two checksums.
+/// Bytes of two lengths and two checksums.
 const PREFIX: usize = 16;
 
-/// Bytes of a head: names, ids and numbers.
+/// Maximum bytes of a head, which has names, ids and numbers.
 const MAX_HEAD: usize = 64 * 1024;
 
-/// Bytes of a body: a message's text, or a command with its variables.
+/// Maximum bytes of a body, which is a message's text, or a command with its variables.
 const MAX_BODY: usize = 1024 * 1024;
 const _: () = assert!(MAX_BODY > 2 * agentiso_core::team::MAX_CONTENT);
 
-/// `None`: too long for a frame.
+/// Encodes a frame. `None`: too long for one.
 pub(super) fn encode(head: &[u8], body: &[u8]) -> Option<Vec<u8>> {
     if head.len() > MAX_HEAD || body.len() > MAX_BODY {
         return None;
@@ -46,7 +46,7 @@ fn payload_hash(head: &[u8], body: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What stands at the beginning of some bytes.
+/// The first frame of some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next<'a> {
     End,

@@ -1,6 +1,6 @@
-//! One member's inbox: what is in it, in memory and in its file. Everything here blocks.
+//! One member's inbox, in memory and in its file. All functions here block.
 //!
-//! A change is written and synced before it is made in memory, so a write that fails changes nothing.
+//! A change is written and synced before it is applied in memory, so a failed write changes nothing.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,31 +16,31 @@ use uuid::Uuid;
 use super::contents::Contents;
 use super::entry::{Entry, Head};
 use super::frame::{self, MAGIC, Next};
-use super::log::{Bytes, Log, Place, read_all};
+use super::log::{FileBytes, FrameRange, Log, read_all};
 use super::store::MailStoreError;
 
-/// Bytes that are of no use and still not worth a rewrite.
+/// Obsolete bytes that are not worth a rewrite.
 const SLACK: u64 = 64 * 1024;
 
-/// Bytes of an inbox's file above which nothing is put in it any more. Rewriting keeps it below; when that fails, this
-/// is what bounds it.
+/// Bytes of an inbox's file above which no message or task is added. Rewriting keeps the file smaller; this is the
+/// limit when rewriting fails.
 const MAX_FILE: u64 = 16 << 20;
 const _: () = assert!(MAX_FILE > (MAX_INBOX_BYTES + MAX_TASK_BYTES) as u64 * 3 / 2 + 2 * SLACK);
 
-/// A larger file is not read but kept aside.
+/// A larger file is not read but copied aside.
 const MAX_READ: u64 = 2 * MAX_FILE;
 
-/// Those of its messages that are on their way to somebody. A restart forgets that they are.
-pub(super) type Lent = Arc<Mutex<BTreeSet<Uuid>>>;
+/// Messages that are lent, that is, on their way to a program. The set is not stored, so a restart ends all loans.
+pub(super) type LentIds = Arc<Mutex<BTreeSet<Uuid>>>;
 
-/// What was written and is not made in memory yet.
+/// Entries that were written to the file and not yet applied in memory.
 #[derive(Debug)]
-pub(super) struct Written {
-    entries: Vec<(Head, Place)>,
+pub(super) struct PendingWrite {
+    entries: Vec<(Head, FrameRange)>,
     bytes: u64,
 }
 
-/// What a member is given; it is not given again.
+/// Messages and results that a member has received; they are not delivered again.
 #[derive(Debug, Default)]
 pub struct Taken {
     pub messages: Vec<Message>,
@@ -49,7 +49,7 @@ pub struct Taken {
     pub pending: usize,
 }
 
-/// A task that is about to be carried out.
+/// A task that is about to run.
 #[derive(Debug)]
 pub struct Begun {
     pub message_id: Uuid,
@@ -64,18 +64,19 @@ pub struct Inbox {
     loaded: bool,
     /// Its team is gone.
     closed: bool,
-    /// Whether a copy of its damaged file was kept. One is enough: what is damaged stays in the file until it is removed.
+    /// Whether a copy of its damaged file was kept. One is enough: the damage stays in the file until its entries are
+    /// removed.
     kept_aside: bool,
-    lent: Lent,
+    lent: LentIds,
 }
 
 impl Inbox {
-    /// The inbox of a file, without a daemon.
+    /// An inbox of a file, without a daemon.
     pub fn at(path: PathBuf) -> Self {
-        Self::new(path, Lent::default())
+        Self::new(path, LentIds::default())
     }
 
-    pub(super) fn new(path: PathBuf, lent: Lent) -> Self {
+    pub(super) fn new(path: PathBuf, lent: LentIds) -> Self {
         Self {
             log: Log::new(path),
             contents: Contents::default(),
@@ -105,14 +106,14 @@ impl Inbox {
     fn read_file(&mut self) -> io::Result<Contents> {
         let (contents, end) = match self.log.read_all(MAX_READ)? {
             None => return Ok(Contents::default()),
-            Some(Bytes::All(bytes)) => {
+            Some(FileBytes::All(bytes)) => {
                 let (contents, end, whole) = replay(&bytes);
                 if !whole {
                     self.log.keep_aside("a frame is damaged")?;
                 }
                 (contents, end)
             }
-            Some(Bytes::TooMany) => {
+            Some(FileBytes::TooMany) => {
                 self.log.keep_aside("it is larger than an inbox may be")?;
                 (Contents::default(), 0)
             }
@@ -121,7 +122,7 @@ impl Inbox {
         Ok(contents)
     }
 
-    /// What it holds is nobody's any more.
+    /// Closes the inbox and deletes its file.
     pub(super) fn close(&mut self) -> Result<(), MailStoreError> {
         self.closed = true;
         self.log.remove().map_err(|source| self.failed(source))
@@ -132,7 +133,7 @@ impl Inbox {
         self.contents.tasks.pending()
     }
 
-    /// How the task ended that ended last, as far as the file tells.
+    /// Whether the last finished task succeeded, as far as the file tells.
     pub(super) fn last_ended(&self) -> Option<bool> {
         self.contents.last
     }
@@ -141,8 +142,11 @@ impl Inbox {
         self.contents.knows(id)
     }
 
-    /// Writes a message, and first which others give way to it: how many those are.
-    pub(super) fn write_message(&mut self, message: &Message) -> Result<(Written, usize), MailStoreError> {
+    /// Writes a message, after an entry for the messages that it displaces, and returns their number.
+    pub(super) fn write_message(
+        &mut self,
+        message: &Message,
+    ) -> Result<(PendingWrite, usize), MailStoreError> {
         self.load()?;
         let bytes = Entry::Message(message).encode().ok_or(MailStoreError::TooLong)?.1.len();
         let letter = Letter { id: message.message_id, from: message.from.clone(), bytes };
@@ -155,14 +159,14 @@ impl Inbox {
         Ok((self.write(&entries)?, displaced.len()))
     }
 
-    /// Puts a message in: how many others gave way to it.
+    /// Adds a message and returns how many others it displaced.
     pub fn put(&mut self, message: &Message) -> Result<usize, MailStoreError> {
         let (written, displaced) = self.write_message(message)?;
         self.commit(written);
         Ok(displaced)
     }
 
-    /// Whether a task fits, or the result of one that cannot be understood.
+    /// Checks whether a task fits, or the result of one that cannot be parsed.
     pub(super) fn admit(
         &mut self,
         who: &str,
@@ -173,8 +177,8 @@ impl Inbox {
         Ok(self.contents.tasks.admit(who, bytes))
     }
 
-    /// Appends entries and syncs them. [`Self::commit`] then makes them so, [`Self::undo`] takes them back.
-    pub(super) fn write(&mut self, entries: &[Entry<'_>]) -> Result<Written, MailStoreError> {
+    /// Appends entries and syncs them. [`Self::commit`] then applies them, [`Self::undo`] takes them back.
+    pub(super) fn write(&mut self, entries: &[Entry<'_>]) -> Result<PendingWrite, MailStoreError> {
         self.load()?;
         let grows = entries.iter().any(|entry| matches!(entry, Entry::Message(_) | Entry::Task { .. }));
         if grows && self.log.len() > MAX_FILE {
@@ -183,23 +187,23 @@ impl Inbox {
         let (mut bytes, mut written) = (Vec::new(), Vec::with_capacity(entries.len()));
         for entry in entries {
             let (head, frame) = entry.encode().ok_or(MailStoreError::TooLong)?;
-            let at = self.log.next_place() + bytes.len() as u64;
-            written.push((head, Place { at, len: frame.len() }));
+            let at = self.log.next_offset() + bytes.len() as u64;
+            written.push((head, FrameRange { at, len: frame.len() }));
             bytes.extend_from_slice(&frame);
         }
         self.log.append(&bytes).map_err(|source| self.failed(source))?;
-        Ok(Written { entries: written, bytes: bytes.len() as u64 })
+        Ok(PendingWrite { entries: written, bytes: bytes.len() as u64 })
     }
 
-    pub(super) fn commit(&mut self, written: Written) {
+    pub(super) fn commit(&mut self, written: PendingWrite) {
         self.log.accept(written.bytes);
-        for (head, place) in written.entries {
-            self.contents.apply(head, place);
+        for (head, range) in written.entries {
+            self.contents.apply(head, range);
         }
         self.tidy();
     }
 
-    pub(super) fn undo(&mut self, _written: Written) {
+    pub(super) fn undo(&mut self, _written: PendingWrite) {
         self.log.cut_back();
     }
 
@@ -209,7 +213,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Takes the oldest messages and results, so many of each.
+    /// Takes the oldest messages and results, up to `limit` of each.
     pub fn take(&mut self, limit: usize) -> Result<Taken, MailStoreError> {
         self.load()?;
         let mail = self.free_mail(limit);
@@ -222,7 +226,7 @@ impl Inbox {
         Ok(Taken { messages, results, results_left, pending: self.pending().len() })
     }
 
-    /// Copies of all messages that nobody has been lent. They stay until they are removed.
+    /// Lends all messages that are not lent already: returns copies. The messages stay until they are removed.
     pub fn lend(&mut self) -> Result<Vec<Message>, MailStoreError> {
         self.load()?;
         let ids = self.free_mail(usize::MAX);
@@ -237,36 +241,36 @@ impl Inbox {
         self.contents.mail.first(limit, &self.lent.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Removes messages and results. Those that are not there any more are passed over.
+    /// Removes messages and results. Ids that are not there any more are ignored.
     pub(crate) fn remove(&mut self, ids: &[Uuid]) -> Result<(), MailStoreError> {
         self.load()?;
         if ids.iter().all(|id| !self.knows(id)) { Ok(()) } else { self.enter(&[Entry::Gone(ids)]) }
     }
 
-    /// Writes down that the next task begins, unless the machine has enough to do.
+    /// Records that the next task begins and returns it. `None` if no task waits, or the VM runs enough of them.
     pub fn begin(&mut self) -> Result<Option<Begun>, MailStoreError> {
         self.load()?;
         while let Some(next) = self.contents.tasks.next() {
             let (message_id, task_id) = (next.message_id, next.task_id.clone());
-            // Read first: afterwards its place is forgotten.
+            // Read first: after the entry its position is forgotten.
             if let Some(assignment) = self.read_each(&[message_id], Head::into_assignment)?.pop() {
                 self.enter(&[Entry::Starting { message_id, task_id: &task_id }])?;
                 return Ok(Some(Begun { message_id, assignment }));
             }
-            let lost = Outcome::failed("the file of its inbox is damaged, so the command is lost");
+            let lost = Outcome::failed("the inbox file is damaged, so the command is lost");
             self.end(message_id, lost)?;
         }
         Ok(None)
     }
 
-    /// The machine has taken a task up.
+    /// Records that the VM has started a task.
     pub(crate) fn task_runs(&mut self, message_id: Uuid, job: &UnderWay) -> Result<(), MailStoreError> {
         self.load()?;
         let Some(task_id) = self.task_id(&message_id) else { return Ok(()) };
         self.enter(&[Entry::Running { message_id, task_id: &task_id, job }])
     }
 
-    /// A task has ended. False if there is none.
+    /// Records the result of a task. False if there is no such task.
     pub fn end(&mut self, message_id: Uuid, outcome: Outcome) -> Result<bool, MailStoreError> {
         self.load()?;
         let Some(task_id) = self.task_id(&message_id) else { return Ok(false) };
@@ -278,7 +282,7 @@ impl Inbox {
         self.pending().iter().find(|task| task.message_id == *message_id).map(|task| task.task_id.clone())
     }
 
-    /// Skips damaged entries; the file is kept aside.
+    /// Reads the entries of some ids. Damaged ones are skipped, and a copy of the file is kept.
     fn read_each<T>(
         &mut self,
         ids: &[Uuid],
@@ -286,8 +290,8 @@ impl Inbox {
     ) -> Result<Vec<T>, MailStoreError> {
         let mut found = Vec::with_capacity(ids.len());
         for id in ids {
-            let Some(place) = self.contents.place(id) else { continue };
-            let bytes = self.log.frame_at(place).map_err(|source| self.failed(source))?;
+            let Some(range) = self.contents.frame_of(id) else { continue };
+            let bytes = self.log.frame_at(range).map_err(|source| self.failed(source))?;
             let one = match frame::next(&bytes) {
                 Next::Frame { head, body, .. } => Head::parse(head).and_then(|head| decode(head, body)),
                 Next::End | Next::Torn | Next::Damaged => None,
@@ -305,7 +309,7 @@ impl Inbox {
         Ok(found)
     }
 
-    /// Gives back the room of what is of no use any more. That it fails is no reason to fail: nothing is lost by it.
+    /// Frees the space of obsolete entries. A failure is only logged, because nothing is lost by it.
     fn tidy(&mut self) {
         let live = self.contents.live_bytes();
         let tidied = if self.contents.is_empty() {
@@ -316,11 +320,11 @@ impl Inbox {
             Ok(())
         };
         if let Err(error) = tidied {
-            tracing::warn!(file = %self.log.path().display(), %error, "an inbox takes more room than it needs");
+            tracing::warn!(file = %self.log.path().display(), %error, "cannot compact an inbox");
         }
     }
 
-    /// Replaces the file by one with nothing but what is of use.
+    /// Rewrites the file with only the entries that are still needed.
     fn compact(&mut self) -> io::Result<()> {
         let mut bytes = MAGIC.to_vec();
         let letters: Vec<Uuid> = self.contents.mail.iter().map(|letter| letter.id).collect();
@@ -356,14 +360,15 @@ impl Inbox {
     }
 
     fn copy_frame(&mut self, id: &Uuid, bytes: &mut Vec<u8>) -> io::Result<()> {
-        if let Some(place) = self.contents.place(id) {
-            bytes.extend_from_slice(&self.log.frame_at(place)?);
+        if let Some(range) = self.contents.frame_of(id) {
+            bytes.extend_from_slice(&self.log.frame_at(range)?);
         }
         Ok(())
     }
 }
 
-/// What a file's bytes say, up to where they say something, and whether the rest (if any) was only cut off.
+/// Reads a file's bytes: the contents, the offset at which valid entries end, and whether the rest (if any) is only a
+/// truncated entry rather than damage.
 fn replay(bytes: &[u8]) -> (Contents, u64, bool) {
     let mut contents = Contents::default();
     let Some(mut rest) = bytes.strip_prefix(MAGIC) else {
@@ -376,7 +381,7 @@ fn replay(bytes: &[u8]) -> (Contents, u64, bool) {
             Next::Damaged => return (contents, at, false),
             Next::Frame { head, len, .. } => {
                 let Some(head) = Head::parse(head) else { return (contents, at, false) };
-                contents.apply(head, Place { at, len });
+                contents.apply(head, FrameRange { at, len });
                 at += len as u64;
                 rest = &rest[len..];
             }
@@ -384,14 +389,14 @@ fn replay(bytes: &[u8]) -> (Contents, u64, bool) {
     }
 }
 
-/// How many messages and tasks a file holds. Changes nothing.
+/// Counts the messages and tasks in a file. Changes nothing.
 pub(super) fn counts(path: &Path) -> io::Result<(usize, usize)> {
     match read_all(path, MAX_READ)? {
-        Some(Bytes::All(bytes)) => {
+        Some(FileBytes::All(bytes)) => {
             let (contents, ..) = replay(&bytes);
             Ok((contents.mail.len(), contents.tasks.pending().len()))
         }
-        Some(Bytes::TooMany) | None => Ok((0, 0)),
+        Some(FileBytes::TooMany) | None => Ok((0, 0)),
     }
 }
 

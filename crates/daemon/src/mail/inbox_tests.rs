@@ -1,4 +1,4 @@
-//! One inbox: what it keeps, what gives way, and what a damaged or torn file costs.
+//! Tests of one inbox: the messages it keeps, those it displaces, and the effects of a damaged or truncated file.
 
 use std::fs;
 
@@ -40,17 +40,17 @@ fn contents(inbox: &mut Inbox) -> Vec<String> {
     inbox.take(usize::MAX).unwrap().messages.into_iter().map(|message| message.content).collect()
 }
 
-struct Place {
-    dir: tempfile::TempDir,
+struct TestDir {
+    root: tempfile::TempDir,
 }
 
-impl Place {
+impl TestDir {
     fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        Self { root: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self) -> PathBuf {
-        self.dir.path().join("web.0/bob.log")
+        self.root.path().join("web.0/bob.log")
     }
 
     fn size(&self) -> u64 {
@@ -64,195 +64,195 @@ impl Place {
 
 #[test]
 fn messages_are_received_once_across_restarts() {
-    let place = Place::new();
-    let mut inbox = open(&place.path());
+    let dir = TestDir::new();
+    let mut inbox = open(&dir.path());
     for content in ["one", "two", "three"] {
         deliver(&mut inbox, &message("ann", content));
     }
-    let mut inbox = open(&place.path());
+    let mut inbox = open(&dir.path());
     let first = inbox.take(1).unwrap();
     assert_eq!(first.messages[0].content, "one");
-    let mut inbox = open(&place.path());
+    let mut inbox = open(&dir.path());
     assert_eq!(contents(&mut inbox), ["two", "three"]);
-    assert_eq!(contents(&mut open(&place.path())), [""; 0]);
-    assert_eq!(place.size(), 0, "nothing waits, so nothing is kept");
+    assert_eq!(contents(&mut open(&dir.path())), [""; 0]);
+    assert_eq!(dir.size(), 0, "nothing waits, so nothing is kept");
 }
 
 #[test]
 fn tasks_go_on_after_a_restart() {
-    let place = Place::new();
-    let mut inbox = open(&place.path());
+    let dir = TestDir::new();
+    let mut inbox = open(&dir.path());
     let (one, two) = (assign(&mut inbox, "t1"), assign(&mut inbox, "t2"));
     assert_eq!(inbox.begin().unwrap().unwrap().message_id, one);
     let job = UnderWay { job: 7, machine: "m".to_owned(), deadline: Timestamp::UNIX_EPOCH };
     inbox.task_runs(one, &job).unwrap();
-    let mut inbox = open(&place.path());
+    let mut inbox = open(&dir.path());
     assert_eq!(inbox.pending()[0].step, TaskStep::Running(job));
     assert!(inbox.end(one, Outcome { stdout: "out".to_owned(), ..Outcome::default() }).unwrap());
     assert!(!inbox.end(one, Outcome::default()).unwrap(), "only once");
-    let mut inbox = open(&place.path());
+    let mut inbox = open(&dir.path());
     assert_eq!(inbox.last_ended(), Some(true));
     let begun = inbox.begin().unwrap().unwrap();
     assert_eq!((begun.message_id, begun.assignment.command.as_str()), (two, "secret"));
     let taken = inbox.take(9).unwrap();
     assert_eq!((taken.results[0].stdout.as_str(), taken.pending, taken.results_left), ("out", 1, 0));
-    assert_eq!(open(&place.path()).pending()[0].step, TaskStep::Starting);
+    assert_eq!(open(&dir.path()).pending()[0].step, TaskStep::Starting);
 }
 
 #[test]
-fn a_file_stays_bounded_however_much_passes_through() {
-    let place = Place::new();
-    let mut inbox = open(&place.path());
+fn inbox_file_size_stays_bounded() {
+    let dir = TestDir::new();
+    let mut inbox = open(&dir.path());
     let long = "\u{1}".repeat(agentiso_core::team::MAX_CONTENT);
     let mut largest = 0;
     for number in 0..200 {
         deliver(&mut inbox, &message(if number % 3 == 0 { "ann" } else { "eve" }, &long));
-        largest = largest.max(place.size());
+        largest = largest.max(dir.size());
     }
     assert!(largest < 2 * MAX_INBOX_BYTES as u64, "{largest}");
-    assert_eq!(place.files(), 1, "a rewrite leaves nothing");
-    let waiting = open(&place.path()).contents.mail.len();
+    assert_eq!(dir.files(), 1, "a rewrite leaves nothing");
+    let waiting = open(&dir.path()).contents.mail.len();
     assert_eq!(contents(&mut inbox).len(), waiting);
-    assert!(waiting >= 15 && place.size() == 0, "{waiting}");
+    assert!(waiting >= 15 && dir.size() == 0, "{waiting}");
 }
 
 #[test]
-fn a_rewrite_keeps_what_waits_and_forgets_commands() {
-    let place = Place::new();
-    let mut inbox = open(&place.path());
+fn compaction_drops_only_commands_of_begun_tasks() {
+    let dir = TestDir::new();
+    let mut inbox = open(&dir.path());
     let task = assign(&mut inbox, "t");
     inbox.begin().unwrap().unwrap();
     deliver(&mut inbox, &message("ann", "kept"));
     inbox.compact().unwrap();
-    let text = String::from_utf8_lossy(&fs::read(place.path()).unwrap()).into_owned();
+    let text = String::from_utf8_lossy(&fs::read(dir.path()).unwrap()).into_owned();
     assert!(text.contains("kept") && !text.contains("secret"), "{text}");
-    let mut inbox = open(&place.path());
+    let mut inbox = open(&dir.path());
     assert_eq!((inbox.pending()[0].message_id, inbox.pending()[0].step.clone()), (task, TaskStep::Starting));
     assert_eq!(contents(&mut inbox), ["kept"]);
 }
 
 #[test]
-fn an_interrupted_rewrite_changes_nothing() {
-    let place = Place::new();
-    deliver(&mut open(&place.path()), &message("ann", "kept"));
-    fs::write(place.path().with_extension("log.tmp"), b"agentiso ma").unwrap();
-    assert_eq!(contents(&mut open(&place.path())), ["kept"]);
-    assert_eq!(place.files(), 1);
+fn interrupted_compaction_loses_no_message() {
+    let dir = TestDir::new();
+    deliver(&mut open(&dir.path()), &message("ann", "kept"));
+    fs::write(dir.path().with_extension("log.tmp"), b"agentiso ma").unwrap();
+    assert_eq!(contents(&mut open(&dir.path())), ["kept"]);
+    assert_eq!(dir.files(), 1);
 }
 
 #[test]
-fn a_file_cut_anywhere_gives_what_was_before() {
-    let place = Place::new();
-    let mut inbox = open(&place.path());
+fn truncated_inbox_keeps_its_whole_entries() {
+    let dir = TestDir::new();
+    let mut inbox = open(&dir.path());
     let mut ends = Vec::new();
     for content in ["one", "two", "three"] {
         deliver(&mut inbox, &message("ann", content));
-        ends.push(place.size());
+        ends.push(dir.size());
     }
-    let whole = fs::read(place.path()).unwrap();
+    let whole = fs::read(dir.path()).unwrap();
     for cut in 0..=whole.len() {
-        fs::write(place.path(), &whole[..cut]).unwrap();
+        fs::write(dir.path(), &whole[..cut]).unwrap();
         let expected = ends.iter().filter(|end| **end <= cut as u64).count();
-        let mut inbox = open(&place.path());
+        let mut inbox = open(&dir.path());
         assert_eq!(inbox.contents.mail.len(), expected, "{cut}");
         deliver(&mut inbox, &message("ann", "next"));
-        assert_eq!(open(&place.path()).contents.mail.len(), expected + 1, "{cut}");
-        assert_eq!(place.files(), 1, "{cut}: a cut is no damage");
+        assert_eq!(open(&dir.path()).contents.mail.len(), expected + 1, "{cut}");
+        assert_eq!(dir.files(), 1, "{cut}: a cut is no damage");
     }
 }
 
 #[test]
 fn damaged_inbox_keeps_its_readable_part() {
-    let place = Place::new();
-    let mut inbox = open(&place.path());
+    let dir = TestDir::new();
+    let mut inbox = open(&dir.path());
     deliver(&mut inbox, &message("ann", "one"));
-    let end = place.size();
+    let end = dir.size();
     deliver(&mut inbox, &message("ann", "two"));
-    let mut bytes = fs::read(place.path()).unwrap();
+    let mut bytes = fs::read(dir.path()).unwrap();
     bytes[end as usize + 30] ^= 1;
-    fs::write(place.path(), &bytes).unwrap();
-    assert_eq!(contents(&mut open(&place.path())), ["one"]);
-    let mut kept = fs::read_dir(place.path().parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+    fs::write(dir.path(), &bytes).unwrap();
+    assert_eq!(contents(&mut open(&dir.path())), ["one"]);
+    let mut kept = fs::read_dir(dir.path().parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
     let kept = kept.find(|path| path.to_string_lossy().contains("damaged")).unwrap();
     assert_eq!(fs::read(kept).unwrap(), bytes);
 }
 
 #[test]
 fn foreign_files_are_kept_aside() {
-    let place = Place::new();
-    fs::create_dir_all(place.path().parent().unwrap()).unwrap();
-    fs::write(place.path(), "something else entirely").unwrap();
-    let mut inbox = open(&place.path());
+    let dir = TestDir::new();
+    fs::create_dir_all(dir.path().parent().unwrap()).unwrap();
+    fs::write(dir.path(), "something else entirely").unwrap();
+    let mut inbox = open(&dir.path());
     deliver(&mut inbox, &message("ann", "one"));
-    assert_eq!(contents(&mut open(&place.path())), ["one"]);
-    assert_eq!(place.files(), 2);
+    assert_eq!(contents(&mut open(&dir.path())), ["one"]);
+    assert_eq!(dir.files(), 2);
 }
 
 #[test]
-fn a_full_disk_changes_nothing_and_is_named() {
-    let place = Place::new();
-    let mut inbox = open(&place.path());
-    fs::create_dir_all(place.path().parent().unwrap()).unwrap();
-    std::os::unix::fs::symlink("/dev/full", place.path()).unwrap();
+fn full_disk_leaves_the_inbox_unchanged() {
+    let dir = TestDir::new();
+    let mut inbox = open(&dir.path());
+    fs::create_dir_all(dir.path().parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/dev/full", dir.path()).unwrap();
     let refused = inbox.write_message(&message("ann", "one")).unwrap_err();
     assert!(matches!(refused, MailStoreError::NoSpace { .. }), "{refused}");
-    fs::remove_file(place.path()).unwrap();
+    fs::remove_file(dir.path()).unwrap();
     deliver(&mut inbox, &message("ann", "two"));
-    assert_eq!(contents(&mut open(&place.path())), ["two"]);
+    assert_eq!(contents(&mut open(&dir.path())), ["two"]);
 }
 
 #[test]
 fn device_file_is_refused() {
-    let place = Place::new();
-    fs::create_dir_all(place.path().parent().unwrap()).unwrap();
-    std::os::unix::fs::symlink("/dev/zero", place.path()).unwrap();
-    let mut inbox = Inbox::at(place.path());
+    let dir = TestDir::new();
+    fs::create_dir_all(dir.path().parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", dir.path()).unwrap();
+    let mut inbox = Inbox::at(dir.path());
     assert!(matches!(inbox.load(), Err(MailStoreError::Io { .. })));
-    fs::remove_file(place.path()).unwrap();
+    fs::remove_file(dir.path()).unwrap();
     inbox.load().unwrap();
 }
 
 #[test]
 fn lent_messages_stay_until_they_are_removed() {
-    let place = Place::new();
-    let mut inbox = open(&place.path());
+    let dir = TestDir::new();
+    let mut inbox = open(&dir.path());
     deliver(&mut inbox, &message("ann", "one"));
-    let before = place.size();
+    let before = dir.size();
     let lent = inbox.lend().unwrap();
     assert_eq!((lent.len(), inbox.lend().unwrap().len(), inbox.take(9).unwrap().messages.len()), (1, 0, 0));
-    assert_eq!(place.size(), before, "asking writes nothing");
-    assert_eq!(open(&place.path()).contents.mail.len(), 1);
+    assert_eq!(dir.size(), before, "asking writes nothing");
+    assert_eq!(open(&dir.path()).contents.mail.len(), 1);
     inbox.remove(&[lent[0].message_id]).unwrap();
-    assert_eq!(open(&place.path()).contents.mail.len(), 0);
+    assert_eq!(open(&dir.path()).contents.mail.len(), 0);
 }
 
 #[test]
 fn damaged_entries_are_kept_aside_once() {
-    let place = Place::new();
-    let mut inbox = open(&place.path());
+    let dir = TestDir::new();
+    let mut inbox = open(&dir.path());
     for content in ["one", "two"] {
         deliver(&mut inbox, &message("ann", content));
     }
-    let mut bytes = fs::read(place.path()).unwrap();
+    let mut bytes = fs::read(dir.path()).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
-    fs::write(place.path(), bytes).unwrap();
+    fs::write(dir.path(), bytes).unwrap();
     for _ in 0..20 {
         inbox.lend().unwrap();
     }
-    assert_eq!(place.files(), 2, "the inbox and one copy");
+    assert_eq!(dir.files(), 2, "the inbox and one copy");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn any_bytes_can_be_opened(bytes: Vec<u8>, magic: bool) {
-        let place = Place::new();
-        fs::create_dir_all(place.path().parent().unwrap()).unwrap();
+    fn inbox_opens_on_arbitrary_bytes(bytes: Vec<u8>, magic: bool) {
+        let dir = TestDir::new();
+        fs::create_dir_all(dir.path().parent().unwrap()).unwrap();
         let begin = if magic { MAGIC } else { b"" };
-        fs::write(place.path(), [begin, &bytes].concat()).unwrap();
-        let mut inbox = open(&place.path());
+        fs::write(dir.path(), [begin, &bytes].concat()).unwrap();
+        let mut inbox = open(&dir.path());
         deliver(&mut inbox, &message("ann", "one"));
-        prop_assert_eq!(contents(&mut open(&place.path())), ["one"]);
+        prop_assert_eq!(contents(&mut open(&dir.path())), ["one"]);
     }
 }

@@ -1,5 +1,5 @@
-//! The file of one inbox: frames are appended and synced, read by their place, and replaced all at once. Everything here
-//! blocks.
+//! The file of one inbox: frames are appended and synced, read by their position, and replaced all at once. All
+//! functions here block.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -10,15 +10,15 @@ use agentiso_host::fault;
 
 use super::frame::MAGIC;
 
-/// A frame in the file.
+/// Position of a frame in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FrameRange {
     pub(super) at: u64,
     pub(super) len: usize,
 }
 
-/// What a file holds.
-pub(super) enum Bytes {
+/// The content of a file, unless it is too large.
+pub(super) enum FileBytes {
     All(Vec<u8>),
     TooMany,
 }
@@ -26,7 +26,7 @@ pub(super) enum Bytes {
 #[derive(Debug)]
 pub(super) struct Log {
     path: PathBuf,
-    /// Opened by the first use.
+    /// Opened on first use.
     file: Option<File>,
     /// Bytes beyond this length come from a failed write and are ignored.
     len: u64,
@@ -45,14 +45,14 @@ impl Log {
         self.len
     }
 
-    /// The whole file, unless it is larger than `most`. A rewrite that was interrupted is removed: it is not complete,
-    /// and the file that it was made from is there.
-    pub(super) fn read_all(&self, most: u64) -> io::Result<Option<Bytes>> {
+    /// Reads the whole file, unless it is larger than `most`. The temporary file of an interrupted rewrite is removed:
+    /// it is incomplete, and the original still exists.
+    pub(super) fn read_all(&self, most: u64) -> io::Result<Option<FileBytes>> {
         remove_if_there(&temporary(&self.path))?;
         read_all(&self.path, most)
     }
 
-    /// So many bytes of the file are good; the rest is removed.
+    /// Keeps the first `len` bytes of the file, which are valid, and removes the rest.
     pub(super) fn begin_at(&mut self, len: u64) -> io::Result<()> {
         self.len = len;
         let file = self.open()?;
@@ -63,12 +63,13 @@ impl Log {
         Ok(())
     }
 
-    /// Where the next frame begins.
-    pub(super) fn next_place(&self) -> u64 {
+    /// Offset of the next frame.
+    pub(super) fn next_offset(&self) -> u64 {
         if self.len == 0 { MAGIC.len() as u64 } else { self.len }
     }
 
-    /// Appends frames and syncs them; they count once they are [accepted](Self::accept). A failure leaves nothing.
+    /// Appends frames and syncs them; they count once they are [accepted](Self::accept). After a failure the log is
+    /// unchanged.
     pub(super) fn append(&mut self, frames: &[u8]) -> io::Result<()> {
         let at = self.len;
         let bytes = if at == 0 { [MAGIC, frames].concat() } else { frames.to_vec() };
@@ -80,35 +81,36 @@ impl Log {
     }
 
     pub(super) fn accept(&mut self, frames: u64) {
-        self.len = self.next_place() + frames;
+        self.len = self.next_offset() + frames;
     }
 
-    /// Removes what does not count. If that fails, the next append overwrites it.
+    /// Removes bytes that were not accepted. If that fails, the next append overwrites them.
     pub(super) fn cut_back(&mut self) {
         let len = self.len;
         let Some(file) = self.file.take() else { return };
         if let Err(error) = file.set_len(len).and_then(|()| file.sync_data()) {
-            tracing::warn!(file = %self.path.display(), %error, "an unfinished entry stays at the end of an inbox");
+            tracing::warn!(file = %self.path.display(), %error, "cannot remove an unfinished entry from the end of an inbox");
         }
     }
 
-    /// Empties the inbox; the next append makes this durable.
+    /// Empties the file; the next append makes this durable.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         self.open()?.set_len(0)?;
         self.len = 0;
         Ok(())
     }
 
-    /// The bytes at a place. A file that has become shorter is as one that has changed.
-    pub(super) fn frame_at(&mut self, place: Place) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; place.len];
-        match self.open()?.read_exact_at(&mut bytes, place.at) {
+    /// Reads the bytes of one frame. If the file has become shorter, the rest is zero, so that the checksums do not
+    /// match.
+    pub(super) fn frame_at(&mut self, range: FrameRange) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; range.len];
+        match self.open()?.read_exact_at(&mut bytes, range.at) {
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
             Ok(()) | Err(_) => Ok(bytes),
         }
     }
 
-    /// Replaces the file by another: the old one or the new one is there, whole, at every moment.
+    /// Replaces the file atomically: at every moment either the old or the new one exists as a whole.
     pub(super) fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
         let temporary = temporary(&self.path);
         let mut options = OpenOptions::new();
@@ -118,8 +120,8 @@ impl Log {
         fs::rename(&temporary, &self.path)?;
         (self.file, self.len) = (Some(file), bytes.len() as u64);
         if let Err(error) = sync(parent(&self.path)) {
-            // After a power cut the old file may be there again, which says the same.
-            tracing::warn!(file = %self.path.display(), %error, "the directory of an inbox cannot be synced");
+            // After a power failure the old file may be back, which has the same contents.
+            tracing::warn!(file = %self.path.display(), %error, "cannot sync the directory of an inbox");
         }
         Ok(())
     }
@@ -130,7 +132,7 @@ impl Log {
         remove_if_there(&self.path)
     }
 
-    /// Copies the file beside itself, under a name that is free.
+    /// Copies the file to a free name in the same directory.
     pub(super) fn keep_aside(&self, problem: &str) -> io::Result<()> {
         let stamp = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         for attempt in 0..u32::MAX {
@@ -150,7 +152,7 @@ impl Log {
             );
             return Ok(());
         }
-        Err(io::Error::other("no name is free to keep a damaged inbox aside"))
+        Err(io::Error::other("no free name for the copy of a damaged inbox"))
     }
 
     fn open(&mut self) -> io::Result<&File> {
@@ -160,7 +162,7 @@ impl Log {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false).mode(0o600);
             let file = options.open(&self.path)?;
-            // The names of the file and of its directory must outlast a power cut too.
+            // The directory entries of the file and of its directory must survive a power failure too.
             sync(directory)?;
             sync(parent(directory))?;
             self.file = Some(file);
@@ -169,22 +171,22 @@ impl Log {
     }
 }
 
-pub(super) fn read_all(path: &Path, most: u64) -> io::Result<Option<Bytes>> {
+pub(super) fn read_all(path: &Path, most: u64) -> io::Result<Option<FileBytes>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    // A device may have no end.
+    // A device may be endless.
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
-    Ok(Some(if bytes.len() as u64 > most { Bytes::TooMany } else { Bytes::All(bytes) }))
+    Ok(Some(if bytes.len() as u64 > most { FileBytes::TooMany } else { FileBytes::All(bytes) }))
 }
 
-/// A file's length is part of what is synced.
+/// Writes and syncs. `sync_data` includes the file's length.
 fn write_durably(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
     fault::write("mail.write")?;
     file.write_all_at(bytes, at)?;

@@ -1,4 +1,5 @@
-//! The inboxes of all members: found by team and role, used by one at a time, filled for several at once.
+//! The inboxes of all members. An inbox is found by team and role, is used by one task at a time, and a message is put
+//! into several of them at once.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,7 +16,7 @@ use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
 use super::entry::Entry;
-use super::inbox::{self, Inbox, Lent, Written};
+use super::inbox::{self, Inbox, LentIds, PendingWrite};
 
 #[derive(Debug, Error)]
 pub enum MailStoreError {
@@ -27,11 +28,11 @@ pub enum MailStoreError {
         #[source]
         source: io::Error,
     },
-    #[error("{path} is full and cannot be tidied up")]
+    #[error("{path} is full and cannot be compacted")]
     Full { path: PathBuf },
     #[error("the entry is too long for an inbox")]
     TooLong,
-    #[error("the team is gone")]
+    #[error("the team was destroyed")]
     Closed,
 }
 
@@ -42,22 +43,22 @@ impl MailStoreError {
     }
 }
 
-/// An inbox and what is on its way from it.
+/// An inbox behind a lock, and the ids of its lent messages.
 #[derive(Debug)]
 pub(crate) struct Slot {
     path: PathBuf,
     inbox: Arc<tokio::sync::Mutex<Inbox>>,
-    lent: Lent,
+    lent: LentIds,
 }
 
 impl Slot {
     fn new(path: PathBuf) -> Self {
-        let lent = Lent::default();
+        let lent = LentIds::default();
         let inbox = Inbox::new(path.clone(), Arc::clone(&lent));
         Self { path, inbox: Arc::new(tokio::sync::Mutex::new(inbox)), lent }
     }
 
-    /// Does something with the inbox, to its end once it has begun.
+    /// Runs work on the inbox, to its end once it has begun.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Inbox) -> Result<T, MailStoreError> + Send + 'static,
@@ -69,12 +70,12 @@ impl Slot {
             .unwrap_or_else(|error| Err(MailStoreError::io(&path, io::Error::other(error))))
     }
 
-    /// Returns messages whose delivery failed.
+    /// Ends the loan of messages, so that those that are still in the inbox can be received again.
     pub(crate) fn take_back(&self, ids: &[Uuid]) {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner).retain(|id| !ids.contains(id));
     }
 
-    /// Its tasks, while nobody else uses it yet.
+    /// The pending tasks, at a time when nothing else uses the inbox yet.
     pub(crate) fn tasks_at_start(&self) -> Vec<Task> {
         self.inbox.try_lock().map(|inbox| inbox.pending().to_vec()).unwrap_or_default()
     }
@@ -87,8 +88,8 @@ pub(crate) struct MailStore {
 }
 
 impl MailStore {
-    /// Reads the inboxes of all members. What a ledger of an earlier version held is moved into them: it is on disk when
-    /// this returns, and entered only once, however often that ledger is read.
+    /// Reads the inboxes of all members. Mail in a ledger of an earlier version is moved into them: it is on disk when
+    /// this returns, and is entered only once, however often that ledger is read.
     pub(crate) fn open(root: PathBuf, teams: &mut Teams) -> Result<Self, MailStoreError> {
         let store = Self { root, slots: Mutex::default() };
         for (name, team) in teams.iter_mut() {
@@ -97,38 +98,38 @@ impl MailStore {
         Ok(store)
     }
 
-    /// Reads the inboxes of a team that nobody knows yet, and has its members know what they have to do.
+    /// Reads the inboxes of a team that is not in use yet, and sets the members' pending tasks.
     pub(crate) fn load(&self, name: &TeamName, team: &mut Team) -> Result<(), MailStoreError> {
         let created_at = team.created_at;
         for member in &mut team.members {
             let slot = self.slot(name, created_at, &member.name);
             let Ok(mut inbox) = slot.inbox.try_lock() else { continue };
             if let Err(error) = inbox.load() {
-                tracing::error!(team = %name, member = %member.name, %error, "an inbox cannot be read yet");
+                tracing::error!(team = %name, member = %member.name, %error, "cannot read an inbox; will retry");
             }
             let stored = member.take_stored_mail();
             if !stored.is_empty() {
-                drain(&mut inbox, &stored)?;
+                import_stored_mail(&mut inbox, &stored)?;
             }
             member.found_tasks(inbox.pending().len(), inbox.last_ended());
         }
         Ok(())
     }
 
-    /// The inbox of a member. Teams that are made after each other under one name have different ones.
+    /// The inbox of a member. Teams that are made one after another under the same name have separate inboxes.
     pub(crate) fn slot(&self, team: &TeamName, created_at: Timestamp, role: &RoleName) -> Arc<Slot> {
         let path = path(&self.root, team, created_at, role);
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(slots.entry(path.clone()).or_insert_with(|| Arc::new(Slot::new(path))))
     }
 
-    /// Removes the inboxes of a team that is going. Nobody may ask for one of them any more.
+    /// Removes the inboxes of a team that is being destroyed. No one may ask for them any more.
     pub(crate) async fn discard(&self, team: &TeamName, created_at: Timestamp, roles: &[RoleName]) {
         for role in roles {
             let slot = self.slot(team, created_at, role);
             self.slots.lock().unwrap_or_else(PoisonError::into_inner).remove(&slot.path);
             if let Err(error) = slot.run(Inbox::close).await {
-                tracing::error!(%team, %role, %error, "the mail of a team that is gone is left behind");
+                tracing::error!(%team, %role, %error, "cannot remove an inbox of a destroyed team");
             }
         }
         let directory = self.directory(team, created_at);
@@ -136,12 +137,12 @@ impl MailStore {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!(directory = %directory.display(), %error, "the directory of a team's mail stays");
+                tracing::warn!(directory = %directory.display(), %error, "cannot remove the mail directory of a destroyed team");
             }
         }
     }
 
-    /// Where the mail of a team is.
+    /// Directory of a team's mail.
     pub(crate) fn directory(&self, team: &TeamName, created_at: Timestamp) -> PathBuf {
         directory(&self.root, team, created_at)
     }
@@ -155,10 +156,11 @@ fn path(root: &Path, team: &TeamName, created_at: Timestamp, role: &RoleName) ->
     directory(root, team, created_at).join(format!("{role}.log"))
 }
 
-fn drain(inbox: &mut Inbox, stored: &StoredMail) -> Result<(), MailStoreError> {
+fn import_stored_mail(inbox: &mut Inbox, stored: &StoredMail) -> Result<(), MailStoreError> {
     for message in &stored.messages {
         if !inbox.knows(&message.message_id) {
-            // None gives way here, even if all together are a little longer than they were in the ledger.
+            // Nothing is displaced here, even if all messages together are slightly longer than they were in the
+            // ledger.
             inbox.enter(&[Entry::Message(message)])?;
         }
     }
@@ -191,23 +193,23 @@ pub(crate) enum DeliverError {
     Store(#[from] MailStoreError),
 }
 
-/// A message that is in all inboxes that it was meant for.
+/// The effect of a message that is in the inboxes of all its recipients.
 #[derive(Debug)]
 pub(crate) struct Delivered {
-    /// Messages that gave way, in all inboxes together.
+    /// Number of messages that were displaced, in all inboxes together.
     pub(crate) displaced: usize,
-    /// What each recipient has to do now.
+    /// Number of pending tasks of each recipient.
     pub(crate) pending: Vec<(RoleName, usize)>,
 }
 
-/// Puts a message into inboxes, into all or none, and calls `then` before anybody else can look into them. Once begun it
-/// goes to its end, whoever waits for it.
+/// Puts a message into all of the inboxes or none, and calls `then` before anybody else can use them. Once begun it
+/// goes to its end, even if the future is dropped.
 pub(crate) async fn deliver<T: Send + 'static>(
     mut to: Vec<(RoleName, Arc<Slot>)>,
     message: Message,
     then: impl FnOnce(&Message, &Delivered) -> T + Send + 'static,
 ) -> Result<(Message, Delivered, T), DeliverError> {
-    // In one order, so that two messages to all do not wait for each other.
+    // Locked in a fixed order, so that two messages to all members cannot deadlock.
     to.sort_by(|a, b| a.1.path.cmp(&b.1.path));
     let mut inboxes = Vec::with_capacity(to.len());
     for (role, slot) in to {
@@ -223,9 +225,9 @@ pub(crate) async fn deliver<T: Send + 'static>(
         .unwrap_or_else(|error| Err(MailStoreError::io(Path::new("mail"), io::Error::other(error)).into()))
 }
 
-type Opened = (RoleName, OwnedMutexGuard<Inbox>);
+type LockedInbox = (RoleName, OwnedMutexGuard<Inbox>);
 
-fn deliver_now(inboxes: &mut [Opened], message: &Message) -> Result<Delivered, DeliverError> {
+fn deliver_now(inboxes: &mut [LockedInbox], message: &Message) -> Result<Delivered, DeliverError> {
     let id = message.message_id;
     let (assignment, not_understood);
     let task = match (message.message_type == TASK_ASSIGNMENT).then(|| Assignment::parse(&message.content)) {
@@ -244,7 +246,7 @@ fn deliver_now(inboxes: &mut [Opened], message: &Message) -> Result<Delivered, D
             inbox.admit(role.as_str(), task)??;
         }
     }
-    let mut written: Vec<Written> = Vec::with_capacity(inboxes.len());
+    let mut written: Vec<PendingWrite> = Vec::with_capacity(inboxes.len());
     let mut displaced = 0;
     let all = inboxes.iter_mut().try_for_each(|(_, inbox)| {
         let (one, gone) = match &task {
@@ -268,14 +270,14 @@ fn deliver_now(inboxes: &mut [Opened], message: &Message) -> Result<Delivered, D
     Ok(Delivered { displaced, pending })
 }
 
-/// How much waits for a member.
+/// Number of messages and tasks that wait for a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MailCounts {
     pub messages: usize,
     pub tasks: usize,
 }
 
-/// Looks into an inbox without a daemon, and changes nothing.
+/// Counts the entries of an inbox without a daemon, and changes nothing.
 pub fn count(
     root: &Path,
     team: &TeamName,

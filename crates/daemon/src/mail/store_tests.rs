@@ -1,4 +1,4 @@
-//! All inboxes together: delivery to several members, and mail taken over from an older ledger.
+//! Tests of the mail store: delivery to several members, and mail taken over from an older ledger.
 
 use std::fs;
 
@@ -30,12 +30,12 @@ fn message(to: &str, message_type: &str, content: &str) -> Message {
     }
 }
 
-struct Boxes {
+struct TestMail {
     store: MailStore,
     dir: tempfile::TempDir,
 }
 
-impl Boxes {
+impl TestMail {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { store: MailStore::open(dir.path().join("mail"), &mut Teams::default()).unwrap(), dir }
@@ -78,7 +78,7 @@ fn mail_of_an_earlier_ledger_is_moved_once() {
     }
 }
 
-/// The ledger was made by the last program that kept mail in it; the inbox is what this one made of it.
+/// The ledger was made by the last version that kept mail in it; the inbox is the one that this version made of it.
 const MADE_LEDGER: &str = include_str!("../../tests/fixtures/ledger-v4-team-made.json");
 const MADE_INBOX: &[u8] = include_bytes!("../../tests/fixtures/mail-v1-made.log");
 const MADE_AT: &str = "2026-11-18T09:39:48.685914555Z";
@@ -102,7 +102,7 @@ fn mail_of_a_real_older_ledger_is_moved() {
 }
 
 #[tokio::test]
-async fn a_real_inbox_is_read() {
+async fn recorded_inbox_file_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let created_at = MADE_AT.parse().unwrap();
     let file = path(dir.path(), &crew(), created_at, &role("lead"));
@@ -120,56 +120,56 @@ async fn a_real_inbox_is_read() {
 
 #[tokio::test]
 async fn refused_message_reaches_no_inbox() {
-    let boxes = Boxes::new();
-    // Looked into before there is a file, so that the write is what fails.
-    assert!(boxes.received("cy").await.is_empty());
-    fs::create_dir_all(boxes.file("bob").parent().unwrap()).unwrap();
-    std::os::unix::fs::symlink("/dev/full", boxes.file("cy")).unwrap();
-    let refused = deliver(boxes.to(&["bob", "cy"]), message("*", "text", "x"), |_, _| ()).await.unwrap_err();
+    let mail = TestMail::new();
+    // Read before the file exists, so that the write is what fails.
+    assert!(mail.received("cy").await.is_empty());
+    fs::create_dir_all(mail.file("bob").parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/dev/full", mail.file("cy")).unwrap();
+    let refused = deliver(mail.to(&["bob", "cy"]), message("*", "text", "x"), |_, _| ()).await.unwrap_err();
     assert!(matches!(refused, DeliverError::Store(MailStoreError::NoSpace { .. })), "{refused}");
-    fs::remove_file(boxes.file("cy")).unwrap();
-    assert_eq!(fs::metadata(boxes.file("bob")).unwrap().len(), 0);
-    deliver(boxes.to(&["bob", "cy"]), message("*", "text", "y"), |_, _| ()).await.unwrap();
+    fs::remove_file(mail.file("cy")).unwrap();
+    assert_eq!(fs::metadata(mail.file("bob")).unwrap().len(), 0);
+    deliver(mail.to(&["bob", "cy"]), message("*", "text", "y"), |_, _| ()).await.unwrap();
     for name in ["bob", "cy"] {
-        assert_eq!(boxes.received(name).await, ["y"]);
+        assert_eq!(mail.received(name).await, ["y"]);
     }
 }
 
 #[tokio::test]
-async fn group_task_is_refused_if_one_inbox_is_full() {
-    let boxes = Boxes::new();
+async fn group_task_needs_room_in_every_inbox() {
+    let mail = TestMail::new();
     let task = |to: &str| message(to, TASK_ASSIGNMENT, r#"{"task_id": "t", "command": "true"}"#);
-    while deliver(boxes.to(&["bob"]), task("bob"), |_, _| ()).await.is_ok() {}
-    let refused = deliver(boxes.to(&["bob", "cy"]), task("*"), |_, _| ()).await.unwrap_err();
+    while deliver(mail.to(&["bob"]), task("bob"), |_, _| ()).await.is_ok() {}
+    let refused = deliver(mail.to(&["bob", "cy"]), task("*"), |_, _| ()).await.unwrap_err();
     assert!(matches!(refused, DeliverError::Refused(MailError::TooManyTasks { .. })), "{refused}");
-    let pending = boxes.slot("cy").run(|inbox| Ok(inbox.pending().len())).await.unwrap();
+    let pending = mail.slot("cy").run(|inbox| Ok(inbox.pending().len())).await.unwrap();
     assert_eq!(pending, 0);
 }
 
 #[tokio::test]
-async fn a_full_inbox_is_not_felt_by_another() {
-    let boxes = Boxes::new();
+async fn full_inbox_does_not_affect_other_inboxes() {
+    let mail = TestMail::new();
     let long = "\u{1}".repeat(MAX_CONTENT);
     let mut displaced = 0;
     for _ in 0..40 {
-        let sent = deliver(boxes.to(&["bob"]), message("bob", "text", &long), |_, _| ()).await.unwrap();
+        let sent = deliver(mail.to(&["bob"]), message("bob", "text", &long), |_, _| ()).await.unwrap();
         displaced += sent.1.displaced;
     }
     assert!(displaced > 20, "the sender is told: {displaced}");
-    deliver(boxes.to(&["cy"]), message("cy", "text", "x"), |_, _| ()).await.unwrap();
-    assert_eq!(boxes.received("cy").await, ["x"]);
+    deliver(mail.to(&["cy"]), message("cy", "text", "x"), |_, _| ()).await.unwrap();
+    assert_eq!(mail.received("cy").await, ["x"]);
 }
 
 #[tokio::test]
 async fn inboxes_of_a_destroyed_team_are_gone() {
-    let boxes = Boxes::new();
-    let held = boxes.slot("bob");
-    deliver(boxes.to(&["bob"]), message("bob", "text", "old"), |_, _| ()).await.unwrap();
-    boxes.store.discard(&web(), Timestamp::UNIX_EPOCH, &[role("bob")]).await;
-    assert!(!boxes.file("bob").parent().unwrap().exists());
+    let mail = TestMail::new();
+    let held = mail.slot("bob");
+    deliver(mail.to(&["bob"]), message("bob", "text", "old"), |_, _| ()).await.unwrap();
+    mail.store.discard(&web(), Timestamp::UNIX_EPOCH, &[role("bob")]).await;
+    assert!(!mail.file("bob").parent().unwrap().exists());
     let late = deliver(vec![(role("bob"), held)], message("bob", "text", "late"), |_, _| ()).await;
     assert!(matches!(late, Err(DeliverError::Store(MailStoreError::Closed))));
-    assert!(!boxes.file("bob").exists());
-    let next = boxes.store.slot(&web(), Timestamp::MAX, &role("bob"));
+    assert!(!mail.file("bob").exists());
+    let next = mail.store.slot(&web(), Timestamp::MAX, &role("bob"));
     assert!(next.run(|inbox| inbox.take(9)).await.unwrap().messages.is_empty());
 }

@@ -1,15 +1,15 @@
-//! What sessions from inside workspaces cannot do, and what cannot be done for them.
+//! Reasons why the MCP bridge refuses a session from inside a workspace, or a request about one.
 
 use agentiso_http::TokenError;
 use thiserror::Error;
 
 #[derive(Debug, Error)]
 pub enum McpBridgeError {
-    #[error("the MCP bridge is not enabled on this server")]
+    #[error("the MCP bridge is not enabled (mcp_bridge.enabled = false)")]
     Disabled,
-    #[error("this session speaks for the workspace it comes from, and {wanted:?} is another or none")]
+    #[error("this session can use only the workspace it comes from, not {wanted:?}")]
     Elsewhere { wanted: String },
-    #[error("a session from inside a workspace may not make, take or destroy workspaces")]
+    #[error("a session from inside a workspace may not create, adopt or destroy workspaces")]
     NotFromInside,
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -19,7 +19,7 @@ impl McpBridgeError {
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Disabled => "bridge_disabled",
-            // As if there were no other: what there is outside is nothing to those inside.
+            // The code hides whether the other workspace exists: sessions inside must not learn about the outside.
             Self::Elsewhere { .. } => "workspace_not_found",
             Self::NotFromInside => "not_allowed",
             Self::Token(_) => "internal",
@@ -29,11 +29,11 @@ impl McpBridgeError {
     pub(crate) fn hint(&self) -> &'static str {
         match self {
             Self::Disabled => {
-                "set mcp_bridge.enabled = true in the server's configuration, or leave mcp_bridge out"
+                "set mcp_bridge.enabled = true in the configuration on the host, or omit mcp_bridge"
             }
-            Self::Elsewhere { .. } => "leave workspace_id out: it is always this workspace",
-            Self::NotFromInside => "whoever made this workspace can do it",
-            Self::Token(_) => "the server's log has the details",
+            Self::Elsewhere { .. } => "omit workspace_id: it is always this workspace",
+            Self::NotFromInside => "the client that created this workspace can do it",
+            Self::Token(_) => "the daemon's log has the details",
         }
     }
 }

@@ -1,14 +1,15 @@
-//! MCP for what runs inside a workspace, at a port of the gateway.
+//! MCP for programs inside a workspace, at a port of the gateway.
 //!
 //! ```text
-//!  guest ── gateway_ip:port ── gateway (whose wire?) ── front of that workspace ── session bound to it ── MCP
+//!  guest ── gateway_ip:port ── gateway (from which VM?) ── front of that workspace ── session bound to it ── MCP
 //! ```
 //!
-//! Who speaks is known from the wire and not from the token, so a token is of use in its own workspace only. It is kept as
-//! a hash with the workspace and goes with it. Whoever has one may also use the host's model server, if there is one.
+//! The network attachment identifies the workspace, not the token, so a token is of use in its own workspace only. The
+//! token is kept as a hash with the workspace and is deleted with it. A workspace with a token may also use the host's
+//! model server, if there is one.
 
+mod backend;
 mod error;
-mod inside;
 mod models;
 
 use std::collections::HashMap;
@@ -24,8 +25,8 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
+use backend::WorkspaceBackend;
 pub use error::McpBridgeError;
-use inside::Inside;
 use models::{ModelServer, Models};
 
 use crate::mcp::McpHandler;
@@ -35,36 +36,36 @@ use crate::shared::Shared;
 pub(crate) struct McpBridge {
     address: SocketAddrV4,
     models: Option<ModelServer>,
-    /// Set when the daemon begins to serve; until then nobody is answered.
-    behind: OnceLock<Behind>,
-    fronts: Mutex<HashMap<WorkspaceId, Arc<Front<Inside>>>>,
+    /// Set when the daemon begins to serve; until then no guest is answered.
+    daemon: OnceLock<DaemonLink>,
+    fronts: Mutex<HashMap<WorkspaceId, Arc<Front<WorkspaceBackend>>>>,
 }
 
-struct Behind {
+struct DaemonLink {
     shared: Weak<Shared>,
-    /// The daemon's own: what carries frames is not kept busy with anything else.
+    /// The daemon's own runtime: the network's threads, which carry frames, do no other work.
     runtime: Handle,
     mcp: Arc<dyn McpHandler>,
 }
 
-impl std::fmt::Debug for Behind {
+impl std::fmt::Debug for DaemonLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Behind(..)")
+        f.write_str("DaemonLink(..)")
     }
 }
 
 impl McpBridge {
-    /// `None`: it is not enabled.
+    /// Makes the bridge. `None`: it is not enabled.
     pub(crate) fn of(config: &Config) -> Option<Arc<Self>> {
         let bridge = &config.mcp_bridge;
         bridge.enabled.then(|| {
             let address = SocketAddrV4::new(bridge.bind_addr, bridge.port);
             let models = bridge.ollama_port.map(ModelServer::new);
-            Arc::new(Self { address, models, behind: OnceLock::new(), fronts: Mutex::default() })
+            Arc::new(Self { address, models, daemon: OnceLock::new(), fronts: Mutex::default() })
         })
     }
 
-    /// What the network brings guests to.
+    /// The services that guests reach through the network.
     pub(crate) fn services(self: &Arc<Self>) -> Vec<Arc<dyn Service>> {
         let mut services: Vec<Arc<dyn Service>> = vec![self.clone()];
         if self.models.is_some() {
@@ -73,20 +74,20 @@ impl McpBridge {
         services
     }
 
-    /// Where guests find it.
+    /// The URL for guests.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
 
-    /// From now on guests are served. Must be called within the daemon's runtime.
+    /// Begins to serve guests. Must be called within the daemon's runtime.
     pub(crate) fn begin(&self, shared: &Arc<Shared>, mcp: Arc<dyn McpHandler>) {
-        let behind = Behind { shared: Arc::downgrade(shared), runtime: Handle::current(), mcp };
-        if self.behind.set(behind).is_err() {
-            tracing::error!("the MCP bridge was begun twice");
+        let daemon = DaemonLink { shared: Arc::downgrade(shared), runtime: Handle::current(), mcp };
+        if self.daemon.set(daemon).is_err() {
+            tracing::error!("the MCP bridge was started twice");
         }
     }
 
-    /// The workspace is gone, or its token: so are the sessions that it opened.
+    /// Ends the sessions of a workspace that is gone or whose token was revoked.
     pub(crate) fn forget(&self, id: &WorkspaceId) {
         if let Some(front) = self.fronts().remove(id) {
             front.close();
@@ -96,30 +97,30 @@ impl McpBridge {
         }
     }
 
-    /// Enters the workspace that has this address, if it was given a token. Under the lock: whoever is forgotten is not
-    /// entered again.
-    fn enter_holder<T>(&self, guest: Ipv4Addr, enter: impl FnOnce(WorkspaceId) -> T) -> Option<T> {
-        let shared = self.behind.get()?.shared.upgrade()?;
+    /// Calls `enter` for the workspace that has this address, if it has a token. Runs under the registry's lock, so
+    /// that a workspace that was forgotten is not entered again.
+    fn with_token_holder<T>(&self, guest: Ipv4Addr, enter: impl FnOnce(WorkspaceId) -> T) -> Option<T> {
+        let shared = self.daemon.get()?.shared.upgrade()?;
         let state = shared.state();
         let workspace = state.registry.at_address(guest)?;
         workspace.bridge_token.is_some().then(|| enter(workspace.id))
     }
 
-    fn fronts(&self) -> MutexGuard<'_, HashMap<WorkspaceId, Arc<Front<Inside>>>> {
-        // Every change is one insert or remove.
+    fn fronts(&self) -> MutexGuard<'_, HashMap<WorkspaceId, Arc<Front<WorkspaceBackend>>>> {
+        // A panic cannot leave the map inconsistent: every change is one insert or remove.
         self.fronts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn front_of(&self, guest: Ipv4Addr) -> Option<Arc<Front<Inside>>> {
-        let Behind { shared, mcp, .. } = self.behind.get()?;
+    fn front_of(&self, guest: Ipv4Addr) -> Option<Arc<Front<WorkspaceBackend>>> {
+        let DaemonLink { shared, mcp, .. } = self.daemon.get()?;
         let alive = shared.upgrade()?;
         let state = alive.state();
-        // A machine that stands ready has an address and is nobody's yet.
+        // A VM of the warm pool has an address and belongs to no workspace yet.
         let id = state.registry.at_address(guest)?.id;
-        // Under the lock: whoever is forgotten is not entered again.
+        // Inserted under the registry's lock, so that a workspace that was forgotten is not entered again.
         let mut fronts = self.fronts();
-        let inside = || Inside::new(shared.clone(), id, mcp.clone());
-        let front = fronts.entry(id).or_insert_with(|| Arc::new(Front::new(inside(), Settings::WORKSPACE)));
+        let backend = || WorkspaceBackend::new(shared.clone(), id, mcp.clone());
+        let front = fronts.entry(id).or_insert_with(|| Arc::new(Front::new(backend(), Settings::WORKSPACE)));
         Some(front.clone())
     }
 }
@@ -130,12 +131,12 @@ impl Service for McpBridge {
     }
 
     fn serve(&self, guest: Ipv4Addr, stream: Box<dyn Duplex>) -> BoxFuture<'static, ()> {
-        let (Some(front), Some(behind)) = (self.front_of(guest), self.behind.get()) else {
+        let (Some(front), Some(daemon)) = (self.front_of(guest), self.daemon.get()) else {
             return Box::pin(std::future::ready(()));
         };
         let hosts = Hosts::new(SocketAddr::V4(self.address), Vec::new());
-        let serving = behind.runtime.spawn(async move { front.serve(stream, &hosts).await });
-        // It ends when the guest has gone, and was told of an error where it happened.
+        let serving = daemon.runtime.spawn(async move { front.serve(stream, &hosts).await });
+        // It ends when the guest has disconnected. Errors were logged where they happened.
         Box::pin(AbortOnDropHandle::new(serving).map(drop))
     }
 }

@@ -1,7 +1,7 @@
-//! A model server of the host, for workspaces that have a token of the bridge.
+//! Access to a model server of the host, for workspaces that have a token of the bridge.
 //!
-//! It listens on the host's loopback; what comes to the same port of the gateway is carried there, and nothing else of
-//! the host can be reached in this way. Requests are the model server's to understand.
+//! The model server listens on the host's loopback. Connections to the same port of the gateway are carried to it, and
+//! nothing else of the host can be reached in this way. The requests are not parsed here.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,103 +20,105 @@ use tokio_util::sync::CancellationToken;
 
 use super::McpBridge;
 
-/// Connections of one workspace at once, as at the bridge itself.
+/// Connections of one workspace at once, the same as at the bridge itself.
 const MAX_CONNECTIONS: usize = 16;
 
-/// Whoever listens on this host answers at once.
+/// A server on this host answers at once.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// A model that is being loaded, or thinks, says nothing for minutes; a program that has forgotten its connection never
-/// does, and keeps a place.
+/// A model that is loading or thinking sends nothing for minutes; a program that has forgotten its connection never
+/// does, and occupies one of the workspace's connections.
 const MAX_SILENCE: Duration = Duration::from_secs(30 * 60);
 
-/// Read at once.
-const PART: usize = 16 * 1024;
+/// Bytes read at once.
+const CHUNK_BYTES: usize = 16 * 1024;
 
-/// What one workspace has open.
+/// The open connections of one workspace.
 #[derive(Debug)]
-struct Lines {
-    places: Arc<Semaphore>,
+struct Connections {
+    permits: Arc<Semaphore>,
     ended: CancellationToken,
 }
 
 #[derive(Debug)]
 pub(super) struct ModelServer {
-    /// On the host and at the gateway alike.
+    /// The same port on the host and at the gateway.
     port: u16,
-    lines: Mutex<HashMap<WorkspaceId, Lines>>,
+    connections: Mutex<HashMap<WorkspaceId, Connections>>,
 }
 
 impl ModelServer {
     pub(super) fn new(port: u16) -> Self {
-        Self { port, lines: Mutex::default() }
+        Self { port, connections: Mutex::default() }
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<WorkspaceId, Lines>> {
-        // Every change is one insert or remove.
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connections(&self) -> MutexGuard<'_, HashMap<WorkspaceId, Connections>> {
+        // A panic cannot leave the map inconsistent: every change is one insert or remove.
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The workspace is gone, or its token: so is what it has open.
+    /// Ends the connections of a workspace that is gone or whose token was revoked.
     pub(super) fn forget(&self, id: &WorkspaceId) {
-        if let Some(lines) = self.lines().remove(id) {
-            lines.ended.cancel();
+        if let Some(connections) = self.connections().remove(id) {
+            connections.ended.cancel();
         }
     }
 
-    /// Only enters the connection; the rest is up to whoever awaits what it returns.
+    /// Only registers the connection; the returned future connects and carries the bytes.
     fn carry(&self, id: WorkspaceId, guest: Box<dyn Duplex>) -> BoxFuture<'static, ()> {
-        let mut all = self.lines();
-        let fresh =
-            || Lines { places: Arc::new(Semaphore::new(MAX_CONNECTIONS)), ended: CancellationToken::new() };
-        let lines = all.entry(id).or_insert_with(fresh);
-        let (place, ended) = (lines.places.clone().try_acquire_owned(), lines.ended.clone());
+        let mut all = self.connections();
+        let fresh = || Connections {
+            permits: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            ended: CancellationToken::new(),
+        };
+        let connections = all.entry(id).or_insert_with(fresh);
+        let (permit, ended) = (connections.permits.clone().try_acquire_owned(), connections.ended.clone());
         drop(all);
         let server = SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.port);
         Box::pin(async move {
-            let Ok(_place) = place else { return };
+            let Ok(_permit) = permit else { return };
             match timeout(CONNECT_DEADLINE, TcpStream::connect(server)).await {
-                Ok(Ok(host)) => drop(ended.run_until_cancelled(join(guest, host, MAX_SILENCE)).await),
-                Ok(Err(error)) => tracing::debug!(%server, %error, "the model server cannot be reached"),
+                Ok(Ok(host)) => drop(ended.run_until_cancelled(relay(guest, host, MAX_SILENCE)).await),
+                Ok(Err(error)) => tracing::debug!(%server, %error, "cannot reach the model server"),
                 Err(_elapsed) => tracing::debug!(%server, "the model server does not answer"),
             }
         })
     }
 }
 
-/// Carries bytes both ways until both sides have ended, one fails, or neither has said anything for long. How it ended is
-/// told to both by its end.
-async fn join(guest: impl AsyncRead + AsyncWrite, host: impl AsyncRead + AsyncWrite, max_silence: Duration) {
+/// Carries bytes both ways until both sides have ended, one fails, or neither has sent anything for `max_silence`. Both
+/// sides see the end of their connection and need no further report.
+async fn relay(guest: impl AsyncRead + AsyncWrite, host: impl AsyncRead + AsyncWrite, max_silence: Duration) {
     let ((from_guest, to_guest), (from_host, to_host)) = (split(guest), split(host));
     let heard = Notify::new();
-    let both = try_join(pass(from_guest, to_host, &heard), pass(from_host, to_guest, &heard));
+    let both = try_join(copy_one_way(from_guest, to_host, &heard), copy_one_way(from_host, to_guest, &heard));
     let silence = async { while timeout(max_silence, heard.notified()).await.is_ok() {} };
     tokio::select! {
-        // What is still said ends the silence.
+        // Data is polled first, so that a late byte still ends the silence.
         biased;
         _ended = both => {}
         () = silence => tracing::debug!("a connection to the model server was silent for too long"),
     }
 }
 
-async fn pass(
+async fn copy_one_way(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     heard: &Notify,
 ) -> io::Result<()> {
-    let mut part = vec![0; PART];
+    let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        let count = from.read(&mut part).await?;
+        let count = from.read(&mut chunk).await?;
         if count == 0 {
             return to.shutdown().await;
         }
-        to.write_all(&part[..count]).await?;
+        to.write_all(&chunk[..count]).await?;
         to.flush().await?;
         heard.notify_one();
     }
 }
 
-/// The model server of a bridge, as the network knows it.
+/// The model server of a bridge, as a service of the network.
 #[derive(Debug)]
 pub(super) struct Models(pub(super) Arc<McpBridge>);
 
@@ -125,15 +127,14 @@ impl Service for Models {
         self.0.models.as_ref().map_or(0, |models| models.port)
     }
 
-    /// Those that were given a token may use what the bridge offers; it is not shown here, because model servers do not
-    /// know it.
+    /// Admits workspaces that have a token. The token itself is not checked here, because model servers do not know it.
     fn admits(&self, guest: Ipv4Addr) -> bool {
-        self.0.enter_holder(guest, drop).is_some()
+        self.0.with_token_holder(guest, drop).is_some()
     }
 
     fn serve(&self, guest: Ipv4Addr, stream: Box<dyn Duplex>) -> BoxFuture<'static, ()> {
         let Some(models) = &self.0.models else { return Box::pin(std::future::ready(())) };
-        let carried = self.0.enter_holder(guest, |id| models.carry(id, stream));
+        let carried = self.0.with_token_holder(guest, |id| models.carry(id, stream));
         carried.unwrap_or_else(|| Box::pin(std::future::ready(())))
     }
 }
@@ -145,14 +146,14 @@ mod tests {
 
     use super::*;
 
-    /// The far ends of both sides, and what carries between them.
+    /// The far ends of both sides, and the task that carries bytes between them.
     fn joined(max_silence: Duration) -> (DuplexStream, DuplexStream, JoinHandle<()>) {
         let ((program, guest), (server, host)) = (duplex(64), duplex(64));
-        (program, server, tokio::spawn(join(guest, host, max_silence)))
+        (program, server, tokio::spawn(relay(guest, host, max_silence)))
     }
 
     #[tokio::test]
-    async fn a_side_that_has_said_everything_still_hears_the_answer() {
+    async fn half_closed_connection_still_receives_the_answer() {
         let (mut program, mut server, carried) = joined(MAX_SILENCE);
         program.write_all(b"why?").await.unwrap();
         program.shutdown().await.unwrap();
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_ends_when_neither_side_says_anything_for_long() {
+    async fn silent_model_connection_is_closed() {
         let (mut program, _server, carried) = joined(Duration::from_millis(20));
         carried.await.unwrap();
         assert_eq!(program.read(&mut [0]).await.unwrap(), 0);

@@ -1,7 +1,7 @@
-//! What the daemon counts. It counts for as long as it lives, whoever shows it and whoever does not.
+//! The counters of the daemon. They count for as long as it runs, whether or not anything reads them.
 //!
-//! Labels take few values, and all of them are ours: a client cannot make series by inventing words. The one exception,
-//! names of teams, goes with the team.
+//! Labels take few values, all defined here: a client cannot create series by inventing words. The one exception,
+//! the names of teams, is removed with the team.
 
 mod show;
 
@@ -20,19 +20,19 @@ pub use show::{Health, Workspaces};
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
-/// Seconds. A restore takes a fraction of one, a boot under emulation tens of them.
+/// In seconds. A restore takes a fraction of one, a boot under emulation tens of them.
 const BOOT_BUCKETS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-/// Seconds. From `true` to builds.
+/// In seconds, from `true` to builds.
 const WORK_BUCKETS: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0];
 
-/// Types of messages that are told apart; senders may write anything.
+/// The types of messages that are distinguished; senders may write anything.
 const MESSAGE_TYPES: [&str; 3] = ["text", TASK_ASSIGNMENT, "other"];
 
-/// How a command ended.
+/// The results of a command.
 const EXEC_RESULTS: [&str; 4] = ["success", "failure", "timeout", "error"];
 
-/// How a merge ended: with everything, with some sources left out, or not at all.
+/// The results of a merge: everything merged, some sources left out, or nothing merged.
 const MERGE_RESULTS: [&str; 3] = ["success", "conflict", "error"];
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Default for Metrics {
             merges: Family::default(),
             merge_time: Histogram::new(WORK_BUCKETS),
         };
-        // A series that appears only with its first event hides that event from whoever looks at rates.
+        // A series that appears only with its first event hides that event from a monitor that looks at rates.
         for result in EXEC_RESULTS {
             drop(metrics.execs.get_or_create(&exec_labels(result)));
         }
@@ -71,13 +71,13 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A machine came up: was made, started, restored or forked.
+    /// Counts a VM that came up: it was created, started, restored or forked.
     pub(crate) fn booted(&self, took: Duration) {
         self.boots.observe(took.as_secs_f64());
     }
 
-    /// A command that somebody waited for came to its end. It took as long as we waited, and not as long as the guest says:
-    /// what is in there could say anything.
+    /// Counts a command that was awaited to its end. The time is the time waited, not the time the guest reports: a
+    /// guest may report anything.
     pub(crate) fn executed(&self, timed_out: bool, exit_code: Option<i32>, took: Duration) {
         let result = match (timed_out, exit_code) {
             (true, _) => "timeout",
@@ -88,12 +88,12 @@ impl Metrics {
         self.exec_time.observe(took.as_secs_f64());
     }
 
-    /// What became of a command is not known: its guest or its machine failed.
+    /// Counts a command whose result is unknown because its guest or its VM failed.
     pub(crate) fn exec_failed(&self) {
         self.execs.get_or_create(&exec_labels("error")).inc();
     }
 
-    /// A call was answered with this code of ours.
+    /// Counts a call that was answered with this error code.
     pub(crate) fn failed(&self, code: &str) {
         self.errors.get_or_create(&[("error_type", code.to_owned())]).inc();
     }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_is_a_success_only_if_every_source_went_in() {
+    fn merge_succeeds_only_with_every_source() {
         let metrics = Metrics::default();
         let strategy = Strategy::CherryPick;
         let source = |outcome| MergedSource {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_cannot_make_series() {
+    fn message_types_cannot_create_metric_series() {
         let metrics = Metrics::default();
         let team = TeamName::parse("alpha").unwrap();
         for number in 0..100 {

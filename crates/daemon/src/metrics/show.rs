@@ -1,4 +1,4 @@
-//! What was counted, and what the registry knows, as OpenMetrics text.
+//! Renders the counters, and the numbers that the registry knows, as OpenMetrics text.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Labels, Metrics};
 use crate::registry::Registry;
 
-/// How many workspaces are in which state.
+/// The number of workspaces in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workspaces {
     pub running: u64,
@@ -36,10 +36,10 @@ impl Workspaces {
     }
 }
 
-/// What is asked to learn whether the daemon answers.
+/// The answer to a health check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// Always `ok`: a daemon that is not well does not answer.
+    /// Always `ok`: a daemon with a problem does not answer.
     pub status: String,
     pub workspaces: Workspaces,
     pub uptime_seconds: u64,
@@ -54,18 +54,22 @@ impl Metrics {
         }
     }
 
-    /// The whole exposition.
+    /// Returns all metrics.
     pub(crate) fn text(&self, registry: &Registry) -> Result<String, fmt::Error> {
         let mut families = Families::with_prefix("agentiso");
         families.register("workspaces_total", "Workspaces that exist", workspaces(registry));
-        let help = "Seconds until a machine that was made, started, restored or forked answered";
+        let help = "Seconds until a VM that was created, started, restored or forked answered";
         families.register("vm_boot_duration_seconds", help, self.boots.clone());
-        families.register("exec", "Commands in workspaces that came to an end", self.execs.clone());
+        families.register("exec", "Commands that ended, in all workspaces", self.execs.clone());
         families.register("exec_duration_seconds", "Seconds that commands took", self.exec_time.clone());
-        families.register("errors", "Calls that were answered with an error", Always(self.errors.clone()));
+        families.register(
+            "errors",
+            "Calls that were answered with an error",
+            AlwaysListed(self.errors.clone()),
+        );
         families.register("teams_total", "Teams that exist", teams(registry));
         let help = "Messages between members of teams that exist";
-        families.register("team_messages", help, Always(self.team_messages.clone()));
+        families.register("team_messages", help, AlwaysListed(self.team_messages.clone()));
         families.register("merge", "Merges between workspaces", self.merges.clone());
         families.register("merge_duration_seconds", "Seconds that merges took", self.merge_time.clone());
         let mut exposition = String::new();
@@ -101,11 +105,11 @@ fn gauges<const N: usize>(values: [(&'static str, u64); N]) -> Family<Labels<1>,
     family
 }
 
-/// A family that is told of even while it has no series, so that whoever looks for it learns that it exists.
+/// A family that is listed even without a series, so that a reader learns that it exists.
 #[derive(Debug)]
-struct Always<M>(M);
+struct AlwaysListed<M>(M);
 
-impl<M: EncodeMetric> EncodeMetric for Always<M> {
+impl<M: EncodeMetric> EncodeMetric for AlwaysListed<M> {
     fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
         self.0.encode(encoder)
     }

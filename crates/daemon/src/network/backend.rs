@@ -1,4 +1,4 @@
-//! The two ways to connect machines: the gateway in this process, and a bridge of the host.
+//! The two ways to connect VMs: the gateway in this process, and a bridge of the host.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,38 +9,38 @@ use agentiso_core::config::{Backend as Chosen, Config, Paths};
 use agentiso_core::ids::WorkspaceId;
 use agentiso_net::bridge::{Bridge, BridgeError, BridgeSettings, tap_name};
 use agentiso_net::dns::Resolver;
-use agentiso_net::gateway::{AttachError, Gateway, GatewaySettings, Limits, Seat, Service};
+use agentiso_net::gateway::{AttachError, Gateway, GatewaySettings, Limits, NetIdentity, Service};
 use agentiso_net::log::FlowLog;
 use agentiso_net::rules::Guard;
 use thiserror::Error;
 
+use super::connection::Connection;
 use super::lane::Lane;
-use super::line::Line;
 use super::socket::{self, Socket};
 use crate::mcp_bridge::McpBridge;
 use crate::open_files;
 
-/// Where names are asked for.
+/// The port of DNS servers.
 const DNS_PORT: u16 = 53;
 
-/// Why there is no network at all.
+/// The reason why there is no network at all.
 #[derive(Debug, Error)]
 pub enum NetworkError {
-    #[error("the host's addresses or sockets are out of reach: {0}")]
+    #[error("cannot read the host's addresses or open a socket: {0}")]
     Host(#[from] io::Error),
     #[error(transparent)]
     Bridge(#[from] BridgeError),
 }
 
 #[derive(Debug, Error)]
-pub(crate) enum SeatError {
-    #[error("the socket {path} cannot be listened on: {source}")]
+pub(crate) enum AttachmentError {
+    #[error("cannot listen on the socket {path}: {source}")]
     Socket {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("no thread can be started for its network: {0}")]
+    #[error("cannot start a thread for its network: {0}")]
     Lane(#[source] io::Error),
     #[error(transparent)]
     Gateway(#[from] AttachError),
@@ -55,7 +55,7 @@ pub(super) enum Backend {
 }
 
 impl Backend {
-    /// What an earlier daemon left is taken up or removed.
+    /// Takes over or removes what an earlier daemon left.
     pub(super) fn open(config: &Config, bridge: Option<Arc<McpBridge>>) -> Result<Self, NetworkError> {
         socket::sweep(&config.paths.run)?;
         let upstreams = config.network.dns_servers.iter().map(|server| SocketAddr::from((*server, DNS_PORT)));
@@ -86,43 +86,44 @@ impl Backend {
         })
     }
 
-    /// Connects a machine that is there or will be.
+    /// Attaches a VM that exists or will exist.
     pub(super) fn connect(
         &self,
         id: &WorkspaceId,
-        seat: Seat,
+        net_identity: NetIdentity,
         guard: Guard,
         log: FlowLog,
-    ) -> Result<Line, SeatError> {
+    ) -> Result<Connection, AttachmentError> {
         match self {
             Self::Gateway { gateway, paths } => {
-                let lane = Lane::open().map_err(SeatError::Lane)?;
+                let lane = Lane::open().map_err(AttachmentError::Lane)?;
                 let _entered = lane.runtime().enter();
                 let path = paths.workspace_net(id);
                 let listening = Socket::listen(paths, id);
-                let (socket, listener) = listening.map_err(|source| SeatError::Socket { path, source })?;
-                let attachment = gateway.attach(seat, guard.clone(), log, listener)?;
-                Ok(Line::Gateway { attachment, guard, socket, _lane: lane })
+                let (socket, listener) =
+                    listening.map_err(|source| AttachmentError::Socket { path, source })?;
+                let attachment = gateway.attach(net_identity, guard.clone(), log, listener)?;
+                Ok(Connection::Gateway { attachment, guard, socket, _lane: lane })
             }
             Self::Bridge(bridge) => {
-                let lane = Lane::open().map_err(SeatError::Lane)?;
+                let lane = Lane::open().map_err(AttachmentError::Lane)?;
                 let _entered = lane.runtime().enter();
-                let port = bridge.attach(seat, &tap_name(id), guard, log)?;
-                Ok(Line::Bridge { port, _lane: lane })
+                let port = bridge.attach(net_identity, &tap_name(id), guard, log)?;
+                Ok(Connection::Bridge { port, _lane: lane })
             }
         }
     }
 
-    /// Removes what machines of an earlier daemon have left in the kernel, when they are gone.
+    /// Removes what VMs of an earlier daemon left in the kernel, once they are gone.
     pub(super) fn sweep(&self) -> Result<(), NetworkError> {
         match self {
-            // Its sockets went when it was opened.
+            // Its sockets were removed when it was opened.
             Self::Gateway { .. } => Ok(()),
             Self::Bridge(bridge) => Ok(bridge.sweep()?),
         }
     }
 
-    /// All machines are disconnected: nothing is left.
+    /// Removes the backend after all VMs were disconnected.
     pub(super) fn close(&self) {
         match self {
             Self::Gateway { .. } => {}

@@ -1,16 +1,16 @@
-//! The thread that carries the frames of one machine, or at the bridge its connections, and nothing else.
+//! The thread that carries the frames of one VM, or at the bridge its connections, and nothing else.
 //!
-//! A connection wakes several tasks one after the other. On one thread that costs nothing; from one thread of the daemon
-//! to another it takes longer than all the rest of opening it. So all of one machine stays on one thread. No other
-//! machine is on it: a guest that floods the host keeps its own thread busy, and the kernel gives the other threads their
-//! turn.
+//! A connection wakes several tasks one after the other. On one thread that costs nothing; between two threads of
+//! the daemon it takes longer than all the rest of opening the connection. So everything of one VM stays on one
+//! thread. No other VM shares it: a guest that floods the host keeps only its own thread busy, and the kernel
+//! schedules the others fairly.
 
 use std::io;
 
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Dropped, the thread ends, and what was on it.
+/// Dropping it ends the thread and the tasks on it.
 #[derive(Debug)]
 pub(super) struct Lane {
     runtime: Handle,
@@ -28,7 +28,7 @@ impl Lane {
         Ok(Self { runtime: handle, _ending: ending })
     }
 
-    /// What is started while this runtime is entered stays on the thread.
+    /// Tasks that are started while this runtime is entered stay on the thread.
     pub(super) fn runtime(&self) -> &Handle {
         &self.runtime
     }

@@ -1,7 +1,7 @@
-//! What a workspace may reach for the time of one call, besides what its policy says.
+//! Network access that a workspace has for the time of one call, beyond its policy.
 //!
-//! An opening is kept here and nowhere else: the ledger, forks and whoever looks at the workspace see the policy that it
-//! has without it, and after a crash there is none.
+//! An opening exists only here: the ledger, forks and clients see the policy without it, and after a crash it is
+//! gone.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use agentiso_core::ids::WorkspaceId;
 
 use crate::shared::Shared;
 
-/// Dropped, the workspace is as closed as its policy says, and what is open and no longer allowed ends.
+/// Dropping it restores the access that the policy allows; flows that are no longer allowed end.
 pub(crate) struct Opening {
     shared: Arc<Shared>,
     id: WorkspaceId,

@@ -1,8 +1,8 @@
-//! The sockets to which the cards of machines at the gateway connect.
+//! The sockets to which the network cards of VMs at the gateway connect.
 //!
 //! ```text
-//! n-0f8fad5b.d/s                    the socket; its directory is what the machine's QEMU sees in its jail
-//! n-0f8fad5b -> n-0f8fad5b.d/s      for machines that were started by versions that had no directory
+//! n-0f8fad5b.d/s                    the socket; its directory is what the VM's QEMU sees in its jail
+//! n-0f8fad5b -> n-0f8fad5b.d/s      for VMs that were started by versions that had no directory
 //! ```
 
 use std::fs;
@@ -14,7 +14,8 @@ use agentiso_core::config::Paths;
 use agentiso_core::ids::WorkspaceId;
 use tokio::net::UnixListener;
 
-/// A socket that goes when this is dropped. Its directory stays: a machine that outlives the daemon has it in its jail.
+/// A socket that is removed when this is dropped. Its directory stays: a VM that outlives the daemon has it in its
+/// jail.
 #[derive(Debug)]
 pub(super) struct Socket {
     path: PathBuf,
@@ -22,18 +23,18 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Listens in place of a daemon that is gone.
+    /// Listens on the socket, after removing the one of an earlier daemon.
     pub(super) fn listen(paths: &Paths, id: &WorkspaceId) -> io::Result<(Self, UnixListener)> {
         let socket = Self { path: paths.workspace_net(id), earlier: paths.earlier_workspace_net(id) };
         let dir = socket.path.parent().unwrap_or(Path::new("/"));
-        // One that is there is kept: a machine that runs has this very directory in its jail.
+        // An existing directory is kept: a running VM has exactly this directory in its jail.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         remove(&socket.path)?;
         let listener = UnixListener::bind(&socket.path)?;
-        // The directory admits only its owner; the socket's own mode says so again.
+        // The directory already admits only its owner; the socket's mode does so again.
         fs::set_permissions(&socket.path, fs::Permissions::from_mode(0o600))?;
         if agentiso_host::jail::gives_users() {
-            // The machine has a user of its own.
+            // The VM has a user of its own.
             let user = Some(agentiso_host::jail::uid_of(*id));
             chown(dir, user, user)?;
             chown(&socket.path, user, user)?;
@@ -43,12 +44,12 @@ impl Socket {
         Ok((socket, listener))
     }
 
-    /// No machine will connect any more: the directory goes too.
+    /// Removes the directory too, because no VM will connect any more.
     pub(super) fn retire(self) {
         let dir = self.path.parent().unwrap_or(Path::new("/")).to_owned();
         drop(self);
         if let Err(error) = fs::remove_dir(&dir) {
-            tracing::warn!(dir = %dir.display(), %error, "the directory of a socket is left");
+            tracing::warn!(dir = %dir.display(), %error, "cannot remove the directory of a socket");
         }
     }
 }
@@ -57,14 +58,14 @@ impl Drop for Socket {
     fn drop(&mut self) {
         for path in [&self.earlier, &self.path] {
             if let Err(error) = remove(path) {
-                tracing::warn!(socket = %path.display(), %error, "a socket is left");
+                tracing::warn!(socket = %path.display(), %error, "cannot remove a socket");
             }
         }
     }
 }
 
-/// Removes the sockets of an earlier daemon; every workspace gets its own again. Directories stay, because machines that
-/// run have them in their jails.
+/// Removes the sockets of an earlier daemon; every workspace gets a new one. Directories stay, because running VMs
+/// have them in their jails.
 pub(super) fn sweep(run: &Path) -> io::Result<()> {
     for entry in fs::read_dir(run)?.flatten() {
         if Paths::workspace_of_net(&entry.file_name()).is_some() {
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn directory_outlives_the_daemon_that_listened() {
+    async fn socket_directory_outlives_its_daemon() {
         let dir = tempfile::tempdir().unwrap();
         let (paths, id) = (paths(dir.path()), WorkspaceId::random());
         let (socket, _listener) = Socket::listen(&paths, &id).unwrap();

@@ -1,4 +1,4 @@
-//! One workspace: what never changes about it, and its status with the data each phase has.
+//! One workspace of the registry: its fixed properties, and its status with the data of each phase.
 
 use std::net::Ipv4Addr;
 
@@ -26,25 +26,25 @@ pub(crate) struct Workspace {
     pub(crate) rung: Option<Rung>,
     pub(crate) snapshots: Snapshots,
     pub(crate) forked_from: Option<ForkedFrom>,
-    /// Of the token with which what runs inside may use MCP.
+    /// The hash of the token with which programs inside may use MCP.
     pub(crate) bridge_token: Option<TokenHash>,
     pub(crate) lifetime: Lifetime,
-    /// Why its machine, which runs, cannot be used. It is found out anew by every daemon.
+    /// The reason why its running VM cannot be used. Every daemon finds this out anew.
     pub(crate) out_of_reach: Option<String>,
 }
 
-/// How long a workspace is to be there.
+/// The time for which a workspace exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// Until somebody destroys it.
+    /// Until a client destroys it.
     #[default]
     Lasting,
-    /// As long as the call that made it: its client may never learn of it. A shutdown destroys it, and so does the start
-    /// after a crash.
+    /// As long as the call that made it: its client may never learn of it. A shutdown destroys it, and so does the
+    /// start after a crash.
     OneCall,
 }
 
-/// A process may exist in every phase but `Stopped`; it is recorded as soon as it does.
+/// A process may exist in every phase but `Stopped`; it is recorded as soon as it exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     Creating {
@@ -56,19 +56,19 @@ pub(crate) enum Status {
     Stopping {
         machine: MachineRecord,
     },
-    /// The reason is there unless somebody asked for the stop.
+    /// The reason is present unless a client asked for the stop.
     Stopped {
         reason: Option<String>,
     },
     Starting {
         machine: Option<MachineRecord>,
     },
-    /// It goes back to a snapshot: first the machine it had, then the one it gets.
+    /// It goes back to a snapshot: `machine` is first the old VM, then the new one.
     Restoring {
         snapshot: SnapshotId,
         machine: Option<MachineRecord>,
     },
-    /// Its machine stands still because what it writes finds no room.
+    /// Its VM stands still because its writes find no room.
     Suspended {
         machine: MachineRecord,
         reason: String,
@@ -78,11 +78,11 @@ pub(crate) enum Status {
     },
 }
 
-/// Bytes of a reason. What a machine said last may be longer, and the ledger must stay small.
+/// The most bytes of a reason. The last output of a VM may be longer, and the ledger must stay small.
 const MAX_REASON: usize = 4096;
 
 impl Status {
-    /// The same with no more words than fit into the ledger.
+    /// Cuts the reason to the length that fits into the ledger.
     pub(crate) fn bounded(mut self) -> Self {
         if let Self::Stopped { reason: Some(reason) } | Self::Suspended { reason, .. } = &mut self {
             reason.truncate(reason.floor_char_boundary(MAX_REASON));
@@ -116,7 +116,7 @@ impl Status {
         }
     }
 
-    /// Why it is stopped or stands still, if nobody asked for it.
+    /// The reason why it is stopped or stands still, unless a client asked for it.
     pub(crate) fn stop_reason(&self) -> Option<&str> {
         match self {
             Self::Stopped { reason } => reason.as_deref(),
@@ -130,7 +130,7 @@ impl Status {
         }
     }
 
-    /// Whether its machine has yet to touch the memory it was promised.
+    /// Whether its VM has yet to use the memory it was promised.
     pub(crate) fn is_coming_up(&self) -> bool {
         matches!(self.phase(), Phase::Creating | Phase::Starting | Phase::Restoring)
     }

@@ -1,4 +1,4 @@
-//! Reserving forks, and what a snapshot with forks must not lose.
+//! Reserves forks and protects snapshots that have forks.
 
 use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
 use agentiso_core::lifecycle::Operation;
@@ -13,29 +13,29 @@ use super::table::{Registry, Wanted};
 use crate::error::OpError;
 use crate::info::{ForkedFrom, NetworkInfo};
 
-/// Forks of one snapshot that somebody wants.
+/// A request for forks of one snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedForks<'a> {
     pub(crate) source: &'a WorkspaceRef,
     pub(crate) snapshot: &'a SnapshotName,
-    /// One for each; `None` is a name that is made up.
+    /// One name for each fork; `None` stands for a generated name.
     pub(crate) names: Vec<Option<WorkspaceName>>,
     pub(crate) created_at: jiff::Timestamp,
     pub(crate) lifetime: Lifetime,
 }
 
-/// Places for forks, and the workspace and snapshot they are made from.
+/// Reserved forks, and the workspace and snapshot they are made from.
 #[derive(Debug)]
 pub(crate) struct ReservedForks {
     pub(crate) source_name: WorkspaceName,
     pub(crate) snapshot: SnapshotId,
-    /// In the order of the names. A name that is taken costs its own fork only.
+    /// In the order of the names. A name that is taken fails its own fork only.
     pub(crate) forks: Vec<Result<Workspace, OpError>>,
 }
 
 impl Registry {
-    /// Takes names, addresses and quota for all the forks whose names are free, or nothing at all. Memory is not
-    /// promised yet: that is for [`Registry::take_turn`].
+    /// Takes names, addresses and quota for all forks whose names are free, or nothing at all. Memory is not
+    /// promised yet: [`Registry::promise_memory`] does that.
     pub(crate) fn reserve_forks(
         &mut self,
         wanted: WantedForks<'_>,
@@ -72,7 +72,7 @@ impl Registry {
                 name,
                 image: source.image.clone(),
                 resources: source.resources,
-                // A port of the host leads to one workspace only.
+                // A port of the host leads to one workspace only, so forks inherit no forwards.
                 network: NetworkInfo { port_forwards: Vec::new(), ..source.network.clone() },
                 created_at: wanted.created_at,
                 lifetime: wanted.lifetime,
@@ -85,7 +85,7 @@ impl Registry {
                     return Err(OpError::NoAddress(full));
                 }
                 made => {
-                    self.in_line.extend(made.as_ref().map(|workspace| workspace.id));
+                    self.waiting_forks.extend(made.as_ref().map(|workspace| workspace.id));
                     forks.push(made);
                 }
             }
@@ -93,16 +93,20 @@ impl Registry {
         Ok(ReservedForks { source_name: source.name, snapshot: snapshot.id, forks })
     }
 
-    /// A fork whose turn to come up has come: from now on its memory is promised.
-    pub(crate) fn take_turn(&mut self, id: &WorkspaceId, memory: Option<HostMemory>) -> Result<(), OpError> {
+    /// Promises memory to a fork that is about to boot.
+    pub(crate) fn promise_memory(
+        &mut self,
+        id: &WorkspaceId,
+        memory: Option<HostMemory>,
+    ) -> Result<(), OpError> {
         if let Some(workspace) = self.get(id) {
             self.admit_memory(workspace.resources.memory_mb, memory)?;
         }
-        self.in_line.remove(id);
+        self.waiting_forks.remove(id);
         Ok(())
     }
 
-    /// Takes a snapshot out of the books unless somebody was forked from it. Gives back what they said before.
+    /// Removes a snapshot from the registry unless it has forks. Returns the snapshots as they were before.
     pub(crate) fn remove_snapshot(
         &mut self,
         id: &WorkspaceId,

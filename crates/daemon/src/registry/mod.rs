@@ -1,8 +1,8 @@
-//! What exists and who owns it: values and decisions, no I/O and no clock.
+//! The table of workspaces, sessions and teams: values and decisions, no I/O and no clock.
 //!
-//! The registry is the one place where names, addresses and quota are given out, so doing it under one lock is
-//! what makes concurrent creates exact. Quota is never counted up and down: it is the sum over the entries, and
-//! an entry is there from the moment it is reserved.
+//! Names, addresses and quota are given out only here and under one lock, so concurrent creates cannot exceed a
+//! limit. Quota is never counted up and down: it is the sum over the entries, and an entry exists from the moment
+//! it is reserved.
 
 mod entry;
 mod forks;
@@ -22,4 +22,4 @@ pub use sessions::SessionKind;
 pub(crate) use sessions::TAKEOVER_AFTER;
 pub(crate) use snapshots::Books;
 pub(crate) use stored::{from_ledger, restored, to_ledger};
-pub(crate) use table::{Limits, Place, Registry, Wanted};
+pub(crate) use table::{Limits, Registry, VmIdentity, Wanted};

@@ -1,4 +1,4 @@
-//! What comes back from the quarantine, or goes for good.
+//! Moves workspaces from the quarantine back into the registry, or out of both.
 
 use std::net::Ipv4Addr;
 
@@ -12,11 +12,11 @@ use crate::error::OpError;
 use crate::ledger::{KeptContent, KeptWorkspace, Quarantine};
 use crate::session::QuarantineError;
 
-/// A name of at most so many characters leaves room for a dash and the first digits of an id.
+/// Leaves room in a name for a dash and the first digits of an id.
 const MAX_KEPT_NAME: usize = 100;
 
 impl Registry {
-    /// Takes over what is in quarantine and keeps its addresses for when it comes back.
+    /// Takes over the quarantine and keeps the addresses in it reserved for a recovery.
     pub(crate) fn hold(&mut self, quarantine: Quarantine) {
         for kept in quarantine.workspaces.values() {
             self.hold_address(kept);
@@ -27,15 +27,15 @@ impl Registry {
     fn hold_address(&mut self, kept: &KeptWorkspace) {
         if let KeptContent::Described(workspace) = &kept.content {
             let address = workspace.entry.ip;
-            // One that is somebody else's by now is given up.
+            // An address that another workspace has by then is given up.
             if self.addresses.claim(address) {
                 self.held_addresses.insert(address);
             }
         }
     }
 
-    /// Takes something out, for whoever brings it back or deletes it: nobody else finds it meanwhile. Its address stays
-    /// its own.
+    /// Takes a workspace out, to recover or delete it, so that no other call finds it meanwhile. Its address stays
+    /// reserved.
     pub(crate) fn take_quarantined(&mut self, id: &WorkspaceId) -> Option<KeptWorkspace> {
         self.quarantine.workspaces.remove(id)
     }
@@ -47,8 +47,8 @@ impl Registry {
         self.quarantine.workspaces.insert(*id, kept);
     }
 
-    /// Enters a workspace from the quarantine. Names, addresses and ports taken meanwhile are replaced; each replacement is
-    /// reported.
+    /// Enters a workspace from the quarantine. Names, addresses and ports taken meanwhile are replaced; each
+    /// replacement is reported.
     pub(crate) fn recover(&mut self, mut workspace: Workspace) -> Result<(Workspace, Vec<String>), OpError> {
         let mut changes = Vec::new();
         if let Some(other) = self.workspaces.values().find(|other| other.id.short() == workspace.id.short()) {
@@ -63,14 +63,17 @@ impl Registry {
                 .ok()
                 .filter(|free| !self.is_named(free))
                 .ok_or_else(|| OpError::NameTaken { name: workspace.name.clone() })?;
-            changes.push(format!("it is called {free}, because there is another {}", workspace.name));
+            changes.push(format!(
+                "it was renamed to {free}, because another workspace is named {}",
+                workspace.name
+            ));
             workspace.name = free;
         }
         let held = self.held_addresses.remove(&workspace.address);
         if !held && !self.addresses.claim(workspace.address) {
             let free = self.addresses.take()?;
             changes.push(format!(
-                "its address is {free}, because {} is not free; a machine that runs has it after its next start",
+                "its address is now {free}, because {} is in use; a running VM gets it at its next start",
                 workspace.address
             ));
             workspace.address = free;
@@ -79,7 +82,10 @@ impl Registry {
         workspace.network.port_forwards.retain(|forward| {
             let free = !taken.contains(&forward.host_port);
             if !free {
-                changes.push(format!("port {} of the host leads elsewhere by now", forward.host_port));
+                changes.push(format!(
+                    "host port {} is now forwarded to another workspace, so its own forward was removed",
+                    forward.host_port
+                ));
             }
             free
         });
@@ -87,7 +93,7 @@ impl Registry {
         Ok((workspace, changes))
     }
 
-    /// Gives back the address of what was taken out and deleted.
+    /// Releases the address of a workspace that was taken out and deleted.
     pub(crate) fn forget_quarantined(&mut self, kept: &KeptWorkspace) {
         if let KeptContent::Described(workspace) = &kept.content
             && self.held_addresses.remove(&workspace.entry.ip)

@@ -1,10 +1,11 @@
-//! Who is connected, since when, and when each last did something.
+//! The sessions: since when each is connected, and when it last made a call.
 //!
 //! ```text
 //!  opened ──▶ live (counted handles, calls under way) ──last handle gone──▶ ghost ──owns nothing──▶ forgotten
 //! ```
 //!
-//! A ghost is what the ledger restores, too: a name that still owns workspaces and that nobody speaks for.
+//! A ghost is a session that still owns workspaces but has no connection. The ledger restores sessions as ghosts,
+//! too.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,22 +14,22 @@ use agentiso_core::ids::{SessionId, WorkspaceId};
 
 use crate::mcp_bridge::McpBridgeError;
 
-/// How long a live owner must have been silent before its workspaces may be taken from it.
+/// The time for which a live owner must have been silent before its workspaces may be taken over.
 pub(crate) const TAKEOVER_AFTER: Duration = Duration::from_secs(60);
 
-/// What a session may do.
+/// The rights of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionKind {
     /// One client connection: owns what it makes, within its quota.
     Client,
-    /// Somebody at a shell of this host: may do everything, shares one identity with all others there.
+    /// A shell user of this host: may do everything, and shares one identity with all other shell users.
     Shell,
-    /// What runs inside this workspace: may use it, and nothing else.
+    /// A program inside this workspace: may use this workspace, and nothing else.
     Bound(WorkspaceId),
 }
 
 impl SessionKind {
-    /// For what only those outside may do.
+    /// Refuses operations that only sessions outside a workspace may do.
     pub(crate) fn refuse_inside(self) -> Result<(), McpBridgeError> {
         match self {
             Self::Bound(_) => Err(McpBridgeError::NotFromInside),
@@ -37,19 +38,19 @@ impl SessionKind {
     }
 }
 
-/// Why a live session keeps what it has, and how long it has been silent.
+/// The reason why a live session keeps its workspaces, and how long it has been silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum TakeoverRefusal {
     /// It made a call a short time ago.
     Active(Duration),
-    /// It is connected, and nobody said that it must let go.
+    /// It is connected, and the request did not use force.
     Connected(Duration),
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     created_at: jiff::Timestamp,
-    /// Handles that speak for it. None left: a ghost.
+    /// The number of handles. A session without handles is a ghost.
     handles: usize,
     calls: usize,
     last_call: Option<Instant>,
@@ -69,7 +70,7 @@ impl Sessions {
         self.0.entry(id.clone()).or_insert(ghost);
     }
 
-    /// One handle fewer. The caller forgets sessions that own nothing.
+    /// Removes one handle. The caller forgets sessions that own nothing.
     pub(crate) fn close(&mut self, id: &SessionId) {
         if let Some(entry) = self.0.get_mut(id) {
             entry.handles = entry.handles.saturating_sub(1);
@@ -90,7 +91,7 @@ impl Sessions {
         }
     }
 
-    /// How long a live session has been silent; a ghost has been for ever, which is `None`.
+    /// The time for which a live session has been silent; `None` for a ghost.
     pub(crate) fn idle(&self, id: &SessionId, now: Instant) -> Option<Duration> {
         let entry = self.0.get(id).filter(|entry| entry.handles > 0)?;
         if entry.calls > 0 {
@@ -99,11 +100,17 @@ impl Sessions {
         entry.last_call.map(|last| now.saturating_duration_since(last)).or(Some(TAKEOVER_AFTER))
     }
 
-    /// Whether what it has may be taken: it is a ghost, or by force once it is silent for long enough.
-    pub(crate) fn may_be_robbed(&self, id: &SessionId, force: bool, now: Instant) -> Result<(), Kept> {
+    /// Whether its workspaces may be taken over: it is a ghost, or `force` is given and it has been silent for long
+    /// enough.
+    pub(crate) fn may_be_taken_over(
+        &self,
+        id: &SessionId,
+        force: bool,
+        now: Instant,
+    ) -> Result<(), TakeoverRefusal> {
         match self.idle(id, now) {
-            Some(idle) if idle < TAKEOVER_AFTER => Err(Kept::Active(idle)),
-            Some(idle) if !force => Err(Kept::Connected(idle)),
+            Some(idle) if idle < TAKEOVER_AFTER => Err(TakeoverRefusal::Active(idle)),
+            Some(idle) if !force => Err(TakeoverRefusal::Connected(idle)),
             Some(_) | None => Ok(()),
         }
     }
@@ -112,7 +119,7 @@ impl Sessions {
         self.0.get(id).map(|entry| entry.created_at)
     }
 
-    /// Drops ghosts that own nothing: nothing refers to them any more.
+    /// Drops ghosts that own nothing, because nothing refers to them.
     pub(crate) fn forget_ghosts(&mut self, owns_something: impl Fn(&SessionId) -> bool) {
         self.0.retain(|id, entry| entry.handles > 0 || owns_something(id));
     }
@@ -130,38 +137,39 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_protected_for_sixty_seconds_after_its_last_call() {
+    fn session_is_protected_60_seconds_after_a_call() {
         let (mut sessions, id, start) = opened();
         sessions.call_begins(&id, start);
         sessions.call_ends(&id, start);
-        let after = |seconds, force| sessions.may_be_robbed(&id, force, start + Duration::from_secs(seconds));
+        let after =
+            |seconds, force| sessions.may_be_taken_over(&id, force, start + Duration::from_secs(seconds));
         for force in [false, true] {
-            assert_eq!(after(59, force), Err(Kept::Active(Duration::from_secs(59))));
+            assert_eq!(after(59, force), Err(TakeoverRefusal::Active(Duration::from_secs(59))));
         }
         assert_eq!(after(60, true), Ok(()));
-        assert_eq!(after(3600, false), Err(Kept::Connected(Duration::from_secs(3600))));
+        assert_eq!(after(3600, false), Err(TakeoverRefusal::Connected(Duration::from_secs(3600))));
     }
 
     #[test]
-    fn a_session_with_a_call_under_way_is_active_however_long_it_takes() {
+    fn session_stays_active_during_a_long_call() {
         let (mut sessions, id, start) = opened();
         sessions.call_begins(&id, start);
         let late = start + Duration::from_secs(3600);
-        assert_eq!(sessions.may_be_robbed(&id, true, late), Err(Kept::Active(Duration::ZERO)));
+        assert_eq!(sessions.may_be_taken_over(&id, true, late), Err(TakeoverRefusal::Active(Duration::ZERO)));
     }
 
     #[test]
-    fn a_session_without_handles_is_a_ghost_and_idle_for_ever() {
+    fn session_without_handles_is_a_ghost() {
         let (mut sessions, id, start) = opened();
         sessions.call_begins(&id, start);
         sessions.call_ends(&id, start);
         sessions.close(&id);
         assert_eq!(sessions.idle(&id, start), None);
-        assert!(sessions.may_be_robbed(&id, false, start).is_ok());
+        assert!(sessions.may_be_taken_over(&id, false, start).is_ok());
     }
 
     #[test]
-    fn a_session_lives_until_its_last_handle_is_gone() {
+    fn session_ends_with_its_last_handle() {
         let (mut sessions, id, start) = opened();
         sessions.open(&id, jiff::Timestamp::UNIX_EPOCH);
         sessions.close(&id);

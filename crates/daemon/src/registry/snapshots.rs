@@ -1,4 +1,4 @@
-//! The snapshots of one workspace: a tree, and the place in it that the workspace's state descends from.
+//! The snapshots of one workspace: a tree, and the point in it that the workspace's state descends from.
 //!
 //! ```text
 //!  a ──▶ b ──▶ c          restore to b, then snapshot d:     a ──▶ b ──▶ c
@@ -6,8 +6,7 @@
 //!                                                                       └ current
 //! ```
 //!
-//! A parent always comes before its children, because a snapshot that is deleted leaves its children to its own
-//! parent.
+//! A parent always comes before its children, because the children of a deleted snapshot get its parent.
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_core::names::{SnapshotName, WorkspaceName};
@@ -31,13 +30,13 @@ pub(crate) struct Snapshots {
     /// The oldest first.
     all: Vec<Snapshot>,
     current: Option<SnapshotId>,
-    /// Struck out, and perhaps still on the disk.
+    /// Deleted from the registry, and perhaps still on the disk.
     removing: Vec<SnapshotId>,
 }
 
 impl Snapshots {
-    /// Takes over what a ledger says and mends what cannot be true: losing the whole ledger over it would cost far
-    /// more than a wrong name or a missing line in the tree. Gives back a line for each thing that was mended.
+    /// Takes over the snapshots of a ledger and repairs contradictions: losing the whole ledger over them would
+    /// cost far more than a wrong name or a missing edge in the tree. Returns a line for each repair.
     pub(super) fn mended(
         stored: Vec<Snapshot>,
         current: Option<SnapshotId>,
@@ -51,20 +50,20 @@ impl Snapshots {
             }
             if snapshots.named(&snapshot.name).is_some() {
                 let free = recovered_name(&snapshot.id);
-                mended.push(format!("a second snapshot {} is called {free}", snapshot.name));
+                mended.push(format!("a second snapshot {} was renamed to {free}", snapshot.name));
                 snapshot.name = free;
             }
             if let Some(parent) = snapshot.parent
                 && snapshots.get(&parent).is_none()
             {
-                mended.push(format!("snapshot {} has a parent that is not there", snapshot.name));
+                mended.push(format!("the parent of snapshot {} is missing", snapshot.name));
                 snapshot.parent = None;
             }
             snapshots.all.push(snapshot);
         }
         snapshots.current = current.filter(|id| snapshots.get(id).is_some());
         if snapshots.current != current {
-            mended.push("its state descends from a snapshot that is not there".to_owned());
+            mended.push("the snapshot that its disk descends from is missing".to_owned());
         }
         (snapshots, mended)
     }
@@ -112,7 +111,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// A snapshot of the current state, which descends from it from then on.
+    /// Adds a snapshot of the current state, which then descends from it.
     pub(crate) fn add(
         &mut self,
         id: SnapshotId,
@@ -124,7 +123,7 @@ impl Snapshots {
         self.current = Some(id);
     }
 
-    /// Takes a snapshot out; its children and the current state descend from its parent then.
+    /// Removes a snapshot; its children and the current state then descend from its parent.
     pub(crate) fn remove(&mut self, id: &SnapshotId) -> Option<Snapshot> {
         let at = self.all.iter().position(|snapshot| snapshot.id == *id)?;
         let gone = self.all.remove(at);
@@ -140,18 +139,18 @@ impl Snapshots {
         Some(gone)
     }
 
-    /// Snapshots that are to be removed from the disk.
+    /// Snapshots that have to be removed from the disk.
     pub(crate) fn removing(&self) -> &[SnapshotId] {
         &self.removing
     }
 
-    /// The disk has none of these any more.
+    /// Forgets snapshots whose files are gone from the disk.
     pub(crate) fn removed(&mut self, gone: &[SnapshotId]) {
         self.removing.retain(|id| !gone.contains(id));
     }
 
-    /// Enters snapshots that the disk has and the books lack, and that nobody meant to remove: a parent before its
-    /// children. Gives back those that were entered.
+    /// Enters snapshots that the disk has, the registry lacks and no record marks for removal: a parent before its
+    /// children. Returns the names of those that were entered.
     pub(crate) fn enter_found(
         &mut self,
         on_disk: &[DiskSnapshot],
@@ -174,17 +173,18 @@ impl Snapshots {
         entered
     }
 
-    /// The state is another one now. A snapshot that is not known counts as none.
+    /// Sets the snapshot that the state descends from. An unknown snapshot counts as none.
     pub(crate) fn descend_from(&mut self, origin: Option<SnapshotId>) {
         self.current = origin.filter(|id| self.get(id).is_some());
     }
 }
 
-/// Whether the books of a workspace are known to hold all that was ever entered.
+/// Whether the list of a workspace's snapshots is known to be complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Books {
     Complete,
-    /// They come from where something may be missing: no snapshot on the disk is removed for their silence.
+    /// The list comes from a source that may lack something: no snapshot on the disk is removed because it is not
+    /// listed.
     Uncertain,
 }
 
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_descends_from_the_one_that_the_state_came_from() {
+    fn new_snapshot_descends_from_the_current_one() {
         let mut snapshots = Snapshots::default();
         let [a, b, c] = ["a", "b", "c"].map(|text| added(&mut snapshots, text));
         snapshots.descend_from(Some(b));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_snapshot_leaves_its_children_and_the_state_to_its_parent() {
+    fn deleted_snapshot_leaves_children_to_its_parent() {
         let mut snapshots = Snapshots::default();
         let [a, b, c] = ["a", "b", "c"].map(|text| added(&mut snapshots, text));
         assert_eq!(snapshots.remove(&b).unwrap().name, name("b"));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_taken_once_and_a_limit_holds() {
+    fn duplicate_and_excess_snapshots_are_refused() {
         let mut snapshots = Snapshots::default();
         added(&mut snapshots, "a");
         assert_eq!(snapshots.admit(&web(), &name("a"), 9).unwrap_err().code(), "snapshot_exists");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_snapshot_names_the_nearest_and_the_known() {
+    fn missing_snapshot_error_suggests_known_names() {
         let mut snapshots = Snapshots::default();
         added(&mut snapshots, "before-upgrade");
         let error = snapshots.find(&web(), &name("before-upgrad")).unwrap_err();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_that_cannot_be_true_is_mended_without_losing_a_snapshot() {
+    fn contradictory_snapshots_are_mended_without_loss() {
         let mut good = Snapshots::default();
         let [a, b] = ["a", "b"].map(|text| added(&mut good, text));
         let mut stored: Vec<_> = good.iter().cloned().collect();

@@ -1,4 +1,4 @@
-//! From the registry to the ledger's form and back.
+//! Converts the registry to the form of the ledger and back.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +97,7 @@ fn restored_snapshot(stored: &StoredSnapshot) -> Snapshot {
     }
 }
 
-/// Contradictions between entries were set aside before.
+/// Contradictions between entries must have been resolved before.
 pub(crate) fn from_ledger(document: &LedgerDocument, limits: Limits) -> Registry {
     let mut registry = Registry::new(limits);
     registry.created_total = document.counters.workspaces_created;
@@ -118,7 +118,7 @@ pub(crate) fn from_ledger(document: &LedgerDocument, limits: Limits) -> Registry
 
 pub(crate) fn restored(id: WorkspaceId, stored: &StoredWorkspace, owner: Option<SessionId>) -> Workspace {
     let machine = stored.machine.clone();
-    let lost = || Status::Stopped { reason: Some("the ledger did not name its process".to_owned()) };
+    let lost = || Status::Stopped { reason: Some("the ledger did not record its process".to_owned()) };
     let status = match (stored.phase, machine) {
         (Phase::Restoring, machine) => match stored.restoring {
             Some(snapshot) => Status::Restoring { snapshot, machine },
@@ -126,7 +126,7 @@ pub(crate) fn restored(id: WorkspaceId, stored: &StoredWorkspace, owner: Option<
         },
         (Phase::Suspended, Some(machine)) => Status::Suspended {
             machine,
-            reason: stored.stop_reason.clone().unwrap_or_else(|| "its disk has no room".to_owned()),
+            reason: stored.stop_reason.clone().unwrap_or_else(|| "the host's disk is full".to_owned()),
         },
         (Phase::Creating, machine) => Status::Creating { machine },
         (Phase::Starting, machine) => Status::Starting { machine },
@@ -139,7 +139,7 @@ pub(crate) fn restored(id: WorkspaceId, stored: &StoredWorkspace, owner: Option<
     let snapshots = stored.snapshots.iter().map(restored_snapshot).collect();
     let (snapshots, mended) = Snapshots::mended(snapshots, stored.current, stored.removing.clone());
     for line in mended {
-        tracing::error!(workspace = %stored.name, "the ledger contradicted itself and was mended: {line}");
+        tracing::error!(workspace = %stored.name, "the ledger was inconsistent and was repaired: {line}");
     }
     Workspace {
         id,
@@ -158,7 +158,7 @@ pub(crate) fn restored(id: WorkspaceId, stored: &StoredWorkspace, owner: Option<
         rung: stored.rung,
         snapshots,
         forked_from: stored.forked_from.clone(),
-        // One that cannot be read opens nothing.
+        // An unreadable token opens nothing.
         bridge_token: stored.bridge_token.as_deref().and_then(TokenHash::parse),
         lifetime: if stored.one_call { Lifetime::OneCall } else { Lifetime::Lasting },
         out_of_reach: None,
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_for_one_call_and_what_a_member_has_in_hand_survive_the_ledger() {
+    fn lifetimes_and_members_survive_the_ledger() {
         let text = include_str!("../../tests/fixtures/ledger-v4-teams.json");
         let document: LedgerDocument = serde_json::from_str(text).unwrap();
         let registry = from_ledger(&document, limits());
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(in_hand, [true, false]);
         assert_eq!((team.members[0].stored_messages.len(), team.members[1].stored_messages.len()), (1, 0));
         assert_eq!(team.members[1].stored_tasks.pending.len(), 1);
-        // As it was written, to the letter of each field that the older form has, but for the mail, which is stored apart.
+        // Every field of the older form is as it was written, except the mail, which is stored separately.
         let mut again = serde_json::to_value(to_ledger(&registry, document.saved_at)).unwrap();
         assert_eq!(again.as_object_mut().unwrap().remove("revision"), Some(serde_json::json!(0)));
         again["schema_version"] = serde_json::json!(4);
@@ -228,21 +228,21 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_refills_the_limits_of_calls() {
+    fn restart_refills_rate_limits() {
         let (config, document) = (RateLimitConfig::default(), fixture());
         let now = document.saved_at;
         let mut registry = from_ledger(&document, limits());
         while registry.rates.charge(RateCategory::Create, 1, &config, now).is_ok() {}
         let mut stored = serde_json::to_value(to_ledger(&registry, now)).unwrap();
         assert_eq!(stored["counters"].get("rates"), None);
-        // An earlier version wrote them down; they are read over.
+        // An earlier version stored them; they are ignored.
         stored["counters"]["rates"] = serde_json::json!({ "create": "9999-01-01T00:00:00Z" });
         let mut registry = from_ledger(&serde_json::from_value(stored).unwrap(), limits());
         assert_eq!(registry.rates.charge(RateCategory::Create, 1, &config, now), Ok(()));
     }
 
     #[test]
-    fn what_contradicts_itself_about_snapshots_is_mended_and_costs_no_workspace() {
+    fn contradictory_snapshots_cost_no_workspace() {
         let mut document = fixture();
         for workspace in document.workspaces.values_mut() {
             workspace.restoring = None;

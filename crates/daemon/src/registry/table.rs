@@ -1,4 +1,4 @@
-//! All workspaces of one server: reservation, lookup, ownership.
+//! All workspaces of one daemon: reservation, lookup, ownership.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ use agentiso_core::suggest::nearest;
 use agentiso_core::team::Teams;
 
 use super::entry::{Lifetime, Status, Workspace};
-use super::sessions::{Kept, SessionKind, Sessions};
+use super::sessions::{SessionKind, Sessions, TakeoverRefusal};
 use super::snapshots::Snapshots;
 use crate::error::OpError;
 use crate::info::{ForkedFrom, NetworkInfo};
@@ -24,7 +24,7 @@ use crate::ledger::{Mended, Quarantine};
 use crate::machines::ImageRef;
 use crate::mcp_bridge::McpBridgeError;
 
-/// Names listed in a "not found": enough to pick from, too few to flood a context.
+/// The number of names in a "not found" error: enough to pick from, too few to flood a context.
 pub(super) const NAMES_IN_ERRORS: usize = 20;
 
 const GIB: u64 = 1 << 30;
@@ -33,23 +33,23 @@ const GIB: u64 = 1 << 30;
 pub(crate) struct Limits {
     pub(crate) resources: ResourceLimits,
     pub(crate) max_workspaces: u32,
-    /// Workspaces and machines that stand ready.
+    /// Limit on workspaces plus VMs of the warm pool.
     pub(crate) max_total_vms: u32,
     pub(crate) subnet: Subnet,
 }
 
-/// What no two machines share.
+/// An id and an address, which no two VMs share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct VmIdentity {
     pub(crate) id: WorkspaceId,
     pub(crate) address: Ipv4Addr,
 }
 
-/// A create whose defaults are filled in.
+/// A create request whose defaults are filled in.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// That of a machine which is up already; else a fresh one.
-    pub(crate) place: Option<Place>,
+    /// The identity of a VM that is already running; otherwise a new one is made.
+    pub(crate) place: Option<VmIdentity>,
     pub(crate) name: Option<WorkspaceName>,
     pub(crate) image: ImageRef,
     pub(crate) resources: Resources,
@@ -63,19 +63,19 @@ pub(crate) struct Registry {
     pub(super) workspaces: BTreeMap<WorkspaceId, Workspace>,
     pub(super) addresses: AddressPool,
     pub(super) created_total: u64,
-    /// Forks that wait for their turn to come up: they hold names and quota, but no memory yet.
-    pub(super) in_line: BTreeSet<WorkspaceId>,
-    /// Machines of the pool, which are no workspaces yet.
+    /// Forks that wait for their turn to boot: they hold names and quota, but no memory yet.
+    pub(super) waiting_forks: BTreeSet<WorkspaceId>,
+    /// The number of VMs in the warm pool, which are no workspaces yet.
     standbys: u64,
     pub(crate) sessions: Sessions,
     pub(crate) teams: Teams,
-    /// How much of what may be called at once was called.
+    /// The used part of the rate limits of calls.
     pub(crate) rates: RateLevels,
-    /// Found, and not used.
+    /// Workspaces and teams that were found and are not used.
     pub(crate) quarantine: Quarantine,
-    /// Addresses of what is in quarantine.
+    /// Addresses that are reserved for the quarantine.
     pub(super) held_addresses: BTreeSet<Ipv4Addr>,
-    /// What the last start that had to mend something did.
+    /// Report of the last start that had to repair something.
     pub(crate) mended: Option<Mended>,
     limits: Limits,
 }
@@ -86,7 +86,7 @@ impl Registry {
             workspaces: BTreeMap::new(),
             addresses: AddressPool::new(limits.subnet),
             created_total: 0,
-            in_line: BTreeSet::new(),
+            waiting_forks: BTreeSet::new(),
             standbys: 0,
             sessions: Sessions::default(),
             teams: Teams::default(),
@@ -127,7 +127,7 @@ impl Registry {
             OpError::NotFound {
                 nearest: nearest(&wanted, names()).map(str::to_owned),
                 known: names().take(NAMES_IN_ERRORS).map(str::to_owned).collect(),
-                // What a caller wrote may be anything; only its beginning is repeated.
+                // The client may have written anything; only the beginning is repeated.
                 wanted: wanted.chars().take(128).collect(),
             }
         })
@@ -142,7 +142,8 @@ impl Registry {
     ) -> Result<&Workspace, OpError> {
         if let SessionKind::Bound(id) = kind {
             let found = self.find(wanted).ok().filter(|workspace| workspace.id == id);
-            // Not told apart: what else there is is nothing to those inside.
+            // Missing and foreign workspaces get the same answer: programs inside must not learn which others
+            // exist.
             let wanted = || wanted.to_string().chars().take(128).collect();
             return found.ok_or_else(|| McpBridgeError::Elsewhere { wanted: wanted() }.into());
         }
@@ -158,7 +159,8 @@ impl Registry {
         })
     }
 
-    /// Ports of the host that lead into other workspaces than this one, or will when they can be had.
+    /// Ports of the host that are forwarded to other workspaces than this one, or will be when they become
+    /// available.
     pub(crate) fn forwarded_ports(&self, except: &WorkspaceId) -> BTreeSet<u16> {
         let others = self.iter().filter(|workspace| workspace.id != *except);
         others
@@ -172,7 +174,7 @@ impl Registry {
         self.workspaces.values().find(|workspace| workspace.address == address)
     }
 
-    /// Finds a workspace that the session may destroy: its own, one that nobody speaks for, or with `force` one whose
+    /// Finds a workspace that the session may destroy: its own, one without a live owner, or with `force` one whose
     /// owner has been silent for long enough.
     pub(crate) fn find_destroyable(
         &self,
@@ -242,7 +244,7 @@ impl Registry {
         self.workspaces.values().any(|w| w.name == *name)
     }
 
-    /// Whether so many more may exist.
+    /// Whether so many more workspaces may exist.
     pub(crate) fn admit_workspaces(&self, more: u64) -> Result<(), OpError> {
         let (used, limit) = (self.workspaces.len() as u64, u64::from(self.limits.max_workspaces));
         if used.saturating_add(more) > limit {
@@ -251,7 +253,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether so many more machines may exist, whoever they are for.
+    /// Whether so many more VMs may exist, including those of the warm pool.
     pub(crate) fn admit_machines(&self, more: u64) -> Result<(), OpError> {
         let used = self.workspaces.len() as u64 + self.standbys;
         let limit = u64::from(self.limits.max_total_vms);
@@ -261,7 +263,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Enters a workspace that is about to be made; what it may have was decided before.
+    /// Enters a workspace that is about to be made; the limits were checked before.
     pub(super) fn insert(
         &mut self,
         wanted: Wanted,
@@ -317,16 +319,16 @@ impl Registry {
         problems
     }
 
-    /// A place for a machine that is no workspace yet.
-    pub(crate) fn take_place(&mut self) -> Result<Place, OpError> {
+    /// Takes an id and an address for a VM that is no workspace yet.
+    pub(crate) fn take_identity(&mut self) -> Result<VmIdentity, OpError> {
         self.admit_machines(1)?;
-        let place = Place { id: self.fresh_id(), address: self.addresses.take()? };
+        let place = VmIdentity { id: self.fresh_id(), address: self.addresses.take()? };
         self.standbys += 1;
         Ok(place)
     }
 
-    /// Gives back a place that no workspace ever had.
-    pub(crate) fn release_place(&mut self, place: Place) {
+    /// Gives back an id and an address that no workspace ever had.
+    pub(crate) fn release_identity(&mut self, place: VmIdentity) {
         self.addresses.release(place.address);
         self.standbys = self.standbys.saturating_sub(1);
     }
@@ -341,10 +343,10 @@ impl Registry {
         }
     }
 
-    /// Whether one more machine may come up now.
+    /// Whether the host has memory for one more VM.
     pub(crate) fn admit_memory(&self, wanted_mb: u32, memory: Option<HostMemory>) -> Result<(), OpError> {
         let Some(memory) = memory else { return Ok(()) };
-        let comes_up = |w: &&Workspace| w.status.is_coming_up() && !self.in_line.contains(&w.id);
+        let comes_up = |w: &&Workspace| w.status.is_coming_up() && !self.waiting_forks.contains(&w.id);
         let pending = self.workspaces.values().filter(comes_up);
         let pending_mb = pending.map(|w| u64::from(w.resources.memory_mb)).sum();
         Ok(memory.admit(wanted_mb.into(), pending_mb)?)
@@ -360,10 +362,10 @@ impl Registry {
         Some(workspace)
     }
 
-    /// The workspace is gone: its name, address and share of the quota are free again.
+    /// Removes a workspace: its name, address and share of the quota are free again.
     pub(crate) fn remove(&mut self, id: &WorkspaceId) -> Option<Workspace> {
         let workspace = self.workspaces.remove(id)?;
-        self.in_line.remove(id);
+        self.waiting_forks.remove(id);
         self.addresses.release(workspace.address);
         self.forget_ghosts();
         Some(workspace)
@@ -379,18 +381,18 @@ impl Registry {
         self.sessions.forget_ghosts(|id| workspaces.values().any(|w| w.owner.as_ref() == Some(id)));
     }
 
-    /// Whether whoever owns it must let go of it.
+    /// Whether the owner must give it up.
     fn check_takeover(&self, workspace: &Workspace, force: bool, now: Instant) -> Result<(), OpError> {
         let Some(owner) = &workspace.owner else { return Ok(()) };
         let name = workspace.name.clone();
-        self.sessions.may_be_robbed(owner, force, now).map_err(|kept| match kept {
-            Kept::Active(idle) => OpError::OwnerActive { name, idle_secs: idle.as_secs() },
-            Kept::Connected(idle) => OpError::OwnerConnected { name, idle_secs: idle.as_secs() },
+        self.sessions.may_be_taken_over(owner, force, now).map_err(|kept| match kept {
+            TakeoverRefusal::Active(idle) => OpError::OwnerActive { name, idle_secs: idle.as_secs() },
+            TakeoverRefusal::Connected(idle) => OpError::OwnerConnected { name, idle_secs: idle.as_secs() },
         })
     }
 
-    /// Makes the session the owner. Without `force` a live owner keeps what it has, however long it has been
-    /// silent; with it, only one that made a call in the last minute does.
+    /// Makes the session the owner. Without `force` a live owner keeps its workspaces however long it has been
+    /// silent; with it, only an owner that made a call in the last minute does.
     pub(crate) fn adopt(
         &mut self,
         id: &WorkspaceId,
@@ -405,12 +407,12 @@ impl Registry {
         if workspace.owner.as_ref() != Some(session) {
             if kind == SessionKind::Client {
                 self.check_takeover(workspace, force, now)?;
-                // Before the old owner loses it: a refusal must change nothing.
+                // Checked before the old owner loses it: a refusal must change nothing.
                 self.usage(session).reserve(usage, SESSION_QUOTA)?;
             }
             self.update(id, |workspace| {
                 workspace.owner = Some(session.clone());
-                // Whoever takes it over wants it.
+                // A workspace that is adopted is wanted, so it lasts.
                 workspace.lifetime = Lifetime::Lasting;
             });
             self.forget_ghosts();
@@ -418,7 +420,7 @@ impl Registry {
         self.find(&WorkspaceRef::Id(*id))
     }
 
-    /// What a bulk adopt tries. Without force: what nobody speaks for.
+    /// The workspaces that a bulk adopt tries. Without force: those without a live owner.
     pub(crate) fn adoptable(&self, session: &SessionId, force: bool, now: Instant) -> Vec<WorkspaceId> {
         let foreign = self.workspaces.values().filter(|w| w.owner.as_ref() != Some(session));
         foreign.filter(|w| force || self.check_takeover(w, false, now).is_ok()).map(|w| w.id).collect()
@@ -427,7 +429,7 @@ impl Registry {
     pub(super) fn insert_restored(&mut self, workspace: Workspace) {
         let address: Ipv4Addr = workspace.address;
         if !self.addresses.claim(address) {
-            tracing::warn!(workspace = %workspace.name, %address, "its address is not one of the configured subnet");
+            tracing::warn!(workspace = %workspace.name, %address, "its address is not in the configured subnet");
         }
         self.workspaces.insert(workspace.id, workspace);
     }

@@ -1,4 +1,4 @@
-//! When a workspace of a live session may be taken from it: by whom, after how long, and by which kind of adoption.
+//! Tests for taking a workspace from a live session: by whom, after how long, and by which kind of adoption.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ fn another(registry: &mut Registry) -> SessionId {
 }
 
 #[test]
-fn within_a_minute_of_its_last_call_nobody_takes_anything_from_a_live_session() {
+fn recently_active_session_keeps_its_workspaces() {
     let (mut registry, id, owner, start) = owned();
     let other = another(&mut registry);
     let early = start + Duration::from_secs(59);
@@ -50,7 +50,7 @@ fn within_a_minute_of_its_last_call_nobody_takes_anything_from_a_live_session() 
 }
 
 #[test]
-fn a_silent_connected_session_loses_nothing_without_force() {
+fn silent_connected_session_loses_nothing_without_force() {
     let (mut registry, id, owner, start) = owned();
     let other = another(&mut registry);
     let late = start + Duration::from_secs(600);
@@ -70,7 +70,7 @@ fn a_silent_connected_session_loses_nothing_without_force() {
 }
 
 #[test]
-fn an_active_session_loses_nothing_even_by_force() {
+fn active_session_keeps_workspaces_even_against_force() {
     let (mut registry, id, _, start) = owned();
     let other = another(&mut registry);
     let (wanted, early) = (WorkspaceRef::Id(id), start + Duration::from_secs(20));
@@ -84,7 +84,7 @@ fn an_active_session_loses_nothing_even_by_force() {
 }
 
 #[test]
-fn ghosts_workspaces_are_free_to_take_at_once() {
+fn ghost_workspaces_can_be_taken_at_once() {
     let (mut registry, id, owner, start) = owned();
     let other = another(&mut registry);
     registry.sessions.close(&owner);

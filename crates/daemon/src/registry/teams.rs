@@ -1,18 +1,18 @@
-//! Teams in the registry: who may do something with one.
+//! Teams in the registry: the check that a session may change one.
 
 use std::time::Instant;
 
 use agentiso_core::ids::SessionId;
 use agentiso_core::team::{Team, TeamName};
 
-use super::sessions::{Kept, SessionKind};
+use super::sessions::{SessionKind, TakeoverRefusal};
 use super::table::Registry;
 use crate::error::OpError;
 use crate::session::TeamError;
 
 impl Registry {
-    /// A team that the session may do something with: its own, or one whose owner is gone (by force: or silent), which
-    /// then is its own.
+    /// Returns a team that the session may change: its own, or one whose owner is gone (with force: or silent). The
+    /// session then owns it.
     pub(crate) fn own_team(
         &mut self,
         wanted: &str,
@@ -26,9 +26,11 @@ impl Registry {
         let name = name.clone();
         if kind == SessionKind::Client && team.owner != *session {
             let name = name.clone();
-            self.sessions.may_be_robbed(&team.owner, force, now).map_err(|kept| match kept {
-                Kept::Active(idle) => TeamError::OwnerActive { name, idle_secs: idle.as_secs() },
-                Kept::Connected(idle) => TeamError::OwnerConnected { name, idle_secs: idle.as_secs() },
+            self.sessions.may_be_taken_over(&team.owner, force, now).map_err(|kept| match kept {
+                TakeoverRefusal::Active(idle) => TeamError::OwnerActive { name, idle_secs: idle.as_secs() },
+                TakeoverRefusal::Connected(idle) => {
+                    TeamError::OwnerConnected { name, idle_secs: idle.as_secs() }
+                }
             })?;
         }
         let Some(team) = self.teams.get_mut(&name) else { return Err(OpError::Cancelled) };

@@ -1,4 +1,4 @@
-//! What outsiders see of the registry's entries.
+//! Builds the view of registry entries that clients get.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::table::Registry;
 use crate::info::{NetworkTrouble, SnapshotInfo, WorkspaceInfo};
 
 impl Registry {
-    /// The outside view of a workspace, for somebody of the given session. What only the network knows is not in it.
+    /// The client's view of a workspace, for the given session. It lacks what only the network knows.
     pub(crate) fn info(&self, workspace: &Workspace, viewer: &SessionId) -> WorkspaceInfo {
         let phase = workspace.status.phase();
         WorkspaceInfo {
@@ -62,7 +62,7 @@ impl Registry {
             .collect()
     }
 
-    /// The names of the forks of every snapshot that has any, those that are being made included.
+    /// The names of the forks of every snapshot that has any, including forks that are being made.
     fn forks(&self) -> BTreeMap<SnapshotId, Vec<String>> {
         let mut forks: BTreeMap<SnapshotId, Vec<String>> = BTreeMap::new();
         for workspace in self.iter() {

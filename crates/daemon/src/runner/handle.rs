@@ -1,4 +1,4 @@
-//! What others hold of a runner: its queue, and the machine it has published.
+//! The handle of a runner that others hold: its queue, and the VM it has published.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use agentiso_core::lifecycle::Operation;
 use agentiso_core::names::{SnapshotName, WorkspaceName};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::snapshots::{Back, Taken};
+use super::snapshots::{RestoreOutcome, Taken};
 use crate::error::OpError;
 use crate::machines::{Machine, MachineSpec, Progress, SnapshotDiff};
 use crate::registry::Lifetime;
@@ -16,7 +16,7 @@ use crate::registry::Lifetime;
 /// that will be refused.
 pub(crate) const QUEUE_LENGTH: usize = 8;
 
-/// Where the answer to a request goes.
+/// The channel for the answer to a request.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, OpError>>;
 
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub(crate) enum Request {
     Destroy {
         reply: Reply<()>,
     },
-    /// The daemon ends. What lasts is stopped; what is there for one call is destroyed, unless that call made it last
-    /// while this waited for its turn.
+    /// Sent when the daemon ends. A lasting workspace is stopped; a one-call workspace is destroyed, unless its
+    /// call made it lasting while this request waited.
     End {
         reply: Reply<()>,
     },
@@ -45,7 +45,7 @@ pub(crate) enum Request {
     Restore {
         snapshot: SnapshotId,
         progress: Progress,
-        reply: Reply<Back>,
+        reply: Reply<RestoreOutcome>,
     },
     DeleteSnapshot {
         snapshot: SnapshotId,
@@ -64,7 +64,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// What the phase of a workspace with this lifetime must admit.
+    /// The operation that the phase of the workspace must admit, given its lifetime.
     pub(super) fn operation(&self, lifetime: Lifetime) -> Operation {
         match self {
             Self::Start { .. } => Operation::Start,
@@ -80,7 +80,7 @@ impl Request {
         }
     }
 
-    /// Answers without doing anything.
+    /// Answers with an error and does nothing.
     pub(super) fn refuse(self, error: OpError) {
         let heard = match self {
             Self::Start { reply, .. }
@@ -94,16 +94,16 @@ impl Request {
             Self::Diff { reply, .. } => reply.send(Err(error)).is_ok(),
         };
         if !heard {
-            tracing::debug!("whoever asked is gone, and was refused");
+            tracing::debug!("a request was refused, but its client is gone");
         }
     }
 }
 
-/// The machine as callers may use it.
+/// The VM as callers may use it.
 #[derive(Clone, Debug)]
 pub(crate) enum Live {
     Down,
-    /// Its process runs and is being found again.
+    /// Its process runs and is being reattached.
     Attaching,
     Up(Arc<dyn Machine>),
 }
@@ -115,7 +115,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Sends a request and waits for its answer. A queue that is full is a refusal.
+    /// Sends a request and waits for its answer. A full queue is a refusal.
     pub(crate) async fn ask<T>(
         &self,
         name: &WorkspaceName,
@@ -126,11 +126,11 @@ impl Handle {
             mpsc::error::TrySendError::Full(_) => OpError::Busy { name: name.clone() },
             mpsc::error::TrySendError::Closed(_) => gone(name),
         })?;
-        // The runner answers everything it takes; it drops what is left when its workspace is gone.
+        // The runner answers everything it takes; it drops the rest when its workspace is gone.
         answer.await.unwrap_or_else(|_| Err(gone(name)))
     }
 
-    /// The same, but waits for a place in the queue: for requests whose number is bounded elsewhere.
+    /// The same, but waits for room in the queue: for requests whose number is bounded elsewhere.
     pub(crate) async fn ask_in_turn<T>(
         &self,
         name: &WorkspaceName,

@@ -1,4 +1,4 @@
-//! A workspace from a file: unpacked, then brought up as its snapshot was.
+//! Creates a workspace from a file: unpacks it, then restores its snapshot.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use agentiso_core::ids::SnapshotId;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::birth::Branching;
-use super::steps::Rise;
+use super::create::Branching;
+use super::steps::BootKind;
 use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
@@ -19,9 +19,9 @@ use crate::space::SpacePromise;
 #[derive(Debug)]
 pub(crate) struct ImportSeed {
     pub(crate) file: PathBuf,
-    /// What its snapshot is called from now on.
+    /// The new id of its snapshot.
     pub(crate) snapshot: SnapshotId,
-    /// What the workspace was reserved for.
+    /// The facts of the file for which the workspace was reserved.
     pub(crate) machine: Facts,
     pub(crate) with_memory: bool,
     pub(crate) _room: SpacePromise,
@@ -53,7 +53,7 @@ pub(super) async fn from_file(
     *unpacking = None;
     fault::point("import.unpacked");
     if imported.machine != seed.machine {
-        let reason = "it changed while it was read".to_owned();
+        let reason = "the file changed while it was read".to_owned();
         return Err(failed(CarryFailure::Unusable { reason }));
     }
     let Facts { snapshot: name, taken_at, .. } = imported.machine;
@@ -62,7 +62,7 @@ pub(super) async fn from_file(
             workspace.snapshots.add(seed.snapshot, name, imported.has_memory, taken_at);
         });
     });
-    let hook = runner.spawn_hook(Rise::Import, |machine| Status::Creating { machine: Some(machine) });
+    let hook = runner.spawn_hook(BootKind::Import, |machine| Status::Creating { machine: Some(machine) });
     let booted = shared.machines.restore(&runner.spec, seed.snapshot, hook, progress).await;
     let booted = booted.map_err(|failure| OpError::boot(&runner.name, failure))?;
     fault::point("import.booted");

@@ -1,12 +1,11 @@
 //! One task per workspace that alone changes it.
 //!
-//! Others send requests through a bounded queue and wait for the answer; whoever stops waiting does not stop
-//! the work. [`task`] is the loop, [`birth`] makes a workspace or undoes it, [`recover`] decides what becomes
-//! of it after a restart, [`reach`] finds its machine again, [`steps`] are start, stop and destroy, [`snapshots`] what
-//! is done with those, [`setup`] the commands of a fork, [`import`] what is special about a workspace that comes from a
-//! file.
+//! Others send requests through a bounded queue and wait for the answer; a caller that stops waiting does not stop
+//! the work. [`task`] is the loop, [`create`] creates a workspace or undoes that, [`recover`] decides its fate after
+//! a restart, [`reach`] finds its VM again, [`steps`] are start, stop and destroy, [`snapshots`] the operations on
+//! snapshots, [`setup`] the commands of a fork, [`import`] the special part of a workspace that comes from a file.
 
-mod birth;
+mod create;
 mod handle;
 mod import;
 mod reach;
@@ -17,10 +16,10 @@ mod steps;
 mod suspend;
 mod task;
 
-pub(crate) use birth::{Delivery, ForkSeed, Seed};
+pub(crate) use create::{Delivery, ForkSeed, Seed};
 pub(crate) use handle::{Handle, Live, Reply, Request};
 pub(crate) use import::ImportSeed;
 pub(crate) use recover::take_up;
 pub(crate) use steps::STOP_GRACE;
-pub(crate) use suspend::LOOK_AGAIN;
+pub(crate) use suspend::ROOM_CHECK_INTERVAL;
 pub(crate) use task::spawn_create;

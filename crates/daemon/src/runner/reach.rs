@@ -1,8 +1,8 @@
-//! Finding a machine again that an earlier daemon started.
+//! Reattaches a VM that an earlier daemon started.
 //!
-//! One that runs and cannot be reached is left alone: what is in its memory is nowhere else, and a host under load, or
-//! whoever stopped its process for a moment, may let it go on. It is tried again, and shown with the reason. Only
-//! somebody who asks for it ends it.
+//! A running VM that cannot be reached is left alone: its memory exists nowhere else, and it may answer again once
+//! the host is less loaded or its stopped process continues. The runner keeps trying and shows the reason. Only a
+//! client's request ends such a VM.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use super::task::Runner;
 use crate::error::OpError;
 use crate::machines::{AttachFailure, Machine, MachineRecord};
 
-/// How long to leave a machine alone that could not be reached. Nothing tells when it can be.
-const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// The pause before an unreachable VM is tried again. Nothing signals when it can be reached.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// The same where the host lacks what is needed. Somebody has to mend it, and looking is work.
-const HOST_MENDED: Duration = Duration::from_secs(60);
+/// The same if the host lacks something. A person has to repair that, and each try costs work.
+const HOST_UNFIT_PAUSE: Duration = Duration::from_secs(60);
 
-/// A machine that runs and cannot be reached.
+/// A running VM that cannot be reached.
 #[derive(Clone, Debug)]
 pub(super) struct OutOfReach {
     record: MachineRecord,
-    /// Until it is tried again.
+    /// The pause until the next try.
     pub(super) pause: Duration,
 }
 
 impl Runner {
-    /// What becomes of a machine that was looked for.
+    /// Handles the result of an attempt to attach.
     pub(super) async fn attached(
         &mut self,
         record: &MachineRecord,
@@ -35,45 +35,49 @@ impl Runner {
     ) {
         match found {
             Ok(machine) => {
-                tracing::info!(workspace = %self.name, pid = record.pid, "found again, running");
-                self.note_reach(None);
-                self.shared.network.found_again(&self.id, record.pid);
-                // Before anybody else gets the machine. What fails here is tried again before the next step.
+                tracing::info!(workspace = %self.name, pid = record.pid, "reconnected to its running VM");
+                self.record_reachability(None);
+                self.shared.network.reattached(&self.id, record.pid);
+                // Before other tasks get the VM. A failure here is repeated before the next step.
                 match self.settle_with(Some(&machine)).await {
                     Ok(()) => self.unsettled = false,
-                    Err(error) => tracing::error!(workspace = %self.name, %error, "its disk is not in order"),
+                    Err(error) => {
+                        tracing::error!(workspace = %self.name, %error, "cannot clean up its disk; will retry")
+                    }
                 }
                 self.live.send_replace(Live::Up(machine));
             }
             Err(AttachFailure::Gone) => {
                 let reason = match self.out_of_reach {
-                    Some(_) => "its machine ended while it could not be reached",
-                    None => "its machine ended while no daemon was running",
+                    Some(_) => "its VM ended while it could not be reached",
+                    None => "its VM ended while no daemon was running",
                 };
-                self.note_reach(None);
+                self.record_reachability(None);
                 self.stopped(Some(reason.to_owned())).await;
             }
-            // The record says that the process is ours, and nothing but a break-in makes it another. What it is by now
-            // must not go on.
+            // The record proves that the process is ours, so only a break-in can have changed its program. It must
+            // not run on.
             Err(AttachFailure::Altered { reason }) => {
-                tracing::error!(workspace = %self.name, pid = record.pid, %reason, "its machine was broken into; it is ended");
+                tracing::error!(workspace = %self.name, pid = record.pid, %reason, "its VM was tampered with and is killed");
                 self.shared.machines.halt(&self.spec, Some(record)).await;
-                self.note_reach(None);
-                self.stopped(Some(format!("its machine was ended: {reason}"))).await;
+                self.record_reachability(None);
+                self.stopped(Some(format!("its VM was killed: {reason}"))).await;
             }
-            Err(AttachFailure::HostUnfit { reason }) => self.missed(record, reason, HOST_MENDED),
-            Err(AttachFailure::Unreachable { reason }) => self.missed(record, reason, TRY_AGAIN),
+            Err(AttachFailure::HostUnfit { reason }) => {
+                self.mark_unreachable(record, reason, HOST_UNFIT_PAUSE)
+            }
+            Err(AttachFailure::Unreachable { reason }) => self.mark_unreachable(record, reason, RETRY_PAUSE),
         }
     }
 
-    fn missed(&mut self, record: &MachineRecord, reason: String, pause: Duration) {
+    fn mark_unreachable(&mut self, record: &MachineRecord, reason: String, pause: Duration) {
         if self.out_of_reach.is_none() {
-            tracing::error!(workspace = %self.name, pid = record.pid, %reason, "it runs but cannot be reached; it is left running and tried again");
+            tracing::error!(workspace = %self.name, pid = record.pid, %reason, "its VM is running but cannot be reached; it is left running, will retry");
         }
-        self.note_reach(Some((OutOfReach { record: record.clone(), pause }, reason)));
+        self.record_reachability(Some((OutOfReach { record: record.clone(), pause }, reason)));
     }
 
-    /// Looks for the machine once more, unless somebody wants something else of the workspace.
+    /// Tries once more to attach, unless a request comes in.
     pub(super) async fn try_to_reach(&mut self) {
         let Some(OutOfReach { record, .. }) = self.out_of_reach.clone() else { return };
         let (shared, spec) = (Arc::clone(&self.shared), self.spec.clone());
@@ -89,21 +93,21 @@ impl Runner {
         self.attached(&record, found).await;
     }
 
-    /// Remembers, for everybody to see, that its machine cannot be reached, or that there is no such machine any more.
-    pub(super) fn note_reach(&mut self, missed: Option<(OutOfReach, String)>) {
-        if self.out_of_reach.is_none() && missed.is_none() {
+    /// Records in the registry that the VM cannot be reached, or that this no longer holds.
+    pub(super) fn record_reachability(&mut self, failure: Option<(OutOfReach, String)>) {
+        if self.out_of_reach.is_none() && failure.is_none() {
             return;
         }
-        let (machine, reason) = missed.unzip();
+        let (machine, reason) = failure.unzip();
         self.out_of_reach = machine;
-        let shown = reason.map(|reason| format!("it runs but cannot be reached: {reason}"));
+        let shown = reason.map(|reason| format!("its VM is running but cannot be reached: {reason}"));
         self.shared.change(|registry| {
             registry.update(&self.id, |workspace| workspace.out_of_reach = shown);
         });
     }
 
-    /// Its machine runs and was not published: why, if that is known.
-    pub(super) fn not_at_hand(&self) -> OpError {
+    /// The error for a VM that runs but is not published, with the reason if it is known.
+    pub(super) fn unavailable(&self) -> OpError {
         let name = self.name.clone();
         match self.shared.workspace(&self.id).and_then(|workspace| workspace.out_of_reach) {
             Some(reason) => OpError::OutOfReach { name, reason },

@@ -1,4 +1,4 @@
-//! What becomes of a workspace that the ledger knows when a daemon starts.
+//! Decides what happens to a workspace of the ledger when a daemon starts, and does it.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use crate::machines::MachineRecord;
 use crate::registry::{Books, Lifetime, Status, Workspace};
 use crate::shared::Shared;
 
-/// What is to be done about one entry of the ledger.
+/// The recovery that one entry of the ledger needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Recovery {
-    /// It runs on, or stands still: find its machine again.
+    /// It runs, or stands still: attach to its VM.
     Attach(MachineRecord),
-    /// Nothing runs and nothing should; the status is what it will be shown as.
+    /// Nothing runs and nothing should; the workspace gets this status.
     Settle(Status),
-    /// A stop or start was cut short: make sure that nothing runs, then the same.
+    /// A stop or start was interrupted: make sure that nothing runs, then mark it stopped.
     Halt { machine: Option<MachineRecord>, reason: Option<String> },
-    /// It was going back to a snapshot: make sure that nothing runs. Its disk is as it was before or as in the
+    /// A restore was interrupted: make sure that nothing runs. The disk is in the state before or in that of the
     /// snapshot, and either can be used.
     Interrupted { machine: Option<MachineRecord>, snapshot: SnapshotId },
-    /// It was being made or destroyed, or was there for a call that ended with the daemon.
+    /// It was being created or destroyed, or existed for a call that ended with the daemon.
     Remove,
 }
 
-/// Decides from the ledger's status and whether the recorded process is there.
+/// Decides from the ledger's status and whether the recorded process exists.
 ///
-/// `found` is a process of the workspace that the host has, whatever the ledger says: a record may be older than the
-/// machine, and what runs must go on.
+/// `found` is a process of the workspace that exists on the host, whatever the ledger says: a record may be older
+/// than the VM, and a running VM must run on.
 pub(crate) fn plan(
     status: &Status,
     lifetime: Lifetime,
@@ -48,7 +48,7 @@ pub(crate) fn plan(
             found.map_or_else(|| Recovery::Settle(status.clone()), |record| Recovery::Attach(record.clone()))
         }
         Status::Running { .. } | Status::Suspended { .. } => Recovery::Settle(Status::Stopped {
-            reason: Some("its machine ended while no daemon was running".to_owned()),
+            reason: Some("its VM ended while no daemon was running".to_owned()),
         }),
         Status::Stopping { machine } => Recovery::Halt { machine: Some(machine.clone()), reason: None },
         Status::Starting { machine } => Recovery::Halt {
@@ -63,7 +63,7 @@ pub(crate) fn plan(
     }
 }
 
-/// Decides what becomes of an entry, makes it visible at once where it is certain, and lets a runner do the rest.
+/// Decides the recovery of an entry, shows the result at once if it is certain, and lets a runner do the rest.
 pub(crate) fn take_up(
     shared: &Arc<Shared>,
     workspace: &Workspace,
@@ -79,7 +79,7 @@ pub(crate) fn take_up(
             shared.set_status(&workspace.id, Status::Destroying { machine });
         }
         Recovery::Attach(record) if workspace.status.machine() != Some(record) => {
-            tracing::warn!(workspace = %workspace.name, pid = record.pid, "its machine runs, and the ledger did not know");
+            tracing::warn!(workspace = %workspace.name, pid = record.pid, "its VM is running, which the ledger did not record");
             shared.set_status(&workspace.id, Status::Running { machine: record.clone() });
         }
         Recovery::Attach(_) | Recovery::Halt { .. } | Recovery::Interrupted { .. } => {}
@@ -89,11 +89,11 @@ pub(crate) fn take_up(
 
 impl Runner {
     pub(super) async fn recover(&mut self, recovery: Recovery) -> Existence {
-        // Whatever the last daemon was doing with the volume was cut short.
+        // Any work of the last daemon on the volume was interrupted.
         self.unsettled = true;
         match recovery {
             Recovery::Settle(status) => {
-                // Sockets of a machine that ended unwatched, or a process that the ledger never learnt of.
+                // Removes the sockets of a VM that ended unwatched, or a process that the ledger does not list.
                 self.shared.machines.halt(&self.spec, None).await;
                 self.settle_or_warn().await;
                 self.shared.network.vacate(&self.id).await;
@@ -113,36 +113,36 @@ impl Runner {
             Recovery::Interrupted { machine, snapshot } => {
                 self.shared.machines.halt(&self.spec, machine.as_ref()).await;
                 let name = self.name_of(snapshot).map_or_else(|_| snapshot.to_string(), String::from);
-                // Whether the disk had been switched is known before anybody sees the workspace at rest, and is in the
-                // ledger with it: another crash finds nothing that says there was a restore.
+                // Whether the disk had been switched is determined before the workspace is shown as stopped, and
+                // saved together with that status: after another crash nothing would say that there was a restore.
                 self.shared.set_status(&self.id, Status::Restoring { snapshot, machine: None });
                 self.settle_or_warn().await;
-                self.note_origin().await;
-                self.stopped(Some(format!("going back to snapshot {name} was cut short; restore it again")))
+                self.record_origin().await;
+                self.stopped(Some(format!("restoring snapshot {name} was interrupted; restore it again")))
                     .await;
                 Existence::Exists
             }
             Recovery::Remove => match self.destroy().await {
                 Ok(()) => {
-                    tracing::info!(workspace = %self.name, "removed: it was not finished, or not meant to last");
+                    tracing::info!(workspace = %self.name, "removed: it was unfinished or temporary");
                     Existence::Gone
                 }
                 Err(error) => {
-                    tracing::error!(workspace = %self.name, %error, "a leftover could not be removed");
+                    tracing::error!(workspace = %self.name, %error, "cannot remove an unfinished or temporary workspace");
                     Existence::Exists
                 }
             },
         }
     }
 
-    /// Puts the volume in order. A failure is tried again before the next step on it.
+    /// Settles the volume. A failure is repeated before the next step on it.
     pub(super) async fn settle_or_warn(&mut self) {
         if let Err(error) = self.settle_volume().await {
-            tracing::error!(workspace = %self.name, %error, "its disk is not in order");
+            tracing::error!(workspace = %self.name, %error, "cannot clean up its disk; will retry");
         }
     }
 
-    /// Nothing runs: its volume is put in order and it is shown as stopped.
+    /// Nothing runs: settles the volume and marks the workspace stopped.
     pub(super) async fn stopped(&mut self, reason: Option<String>) {
         self.live.send_replace(Live::Down);
         self.shared.network.vacate(&self.id).await;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_missing_from_the_ledger_are_attached() {
+    fn vms_missing_from_the_ledger_are_attached() {
         let other = MachineRecord { pid: 8, ..record() };
         for status in [Status::Running { machine: record() }, Status::Stopped { reason: None }] {
             let planned = plan(&status, Lifetime::Lasting, Some(&other), |_| false);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_for_a_call_is_removed_whatever_it_does() {
+    fn one_call_workspaces_are_removed_in_any_status() {
         let (running, stopped) = (Status::Running { machine: record() }, Status::Stopped { reason: None });
         for status in [running, stopped] {
             assert_eq!(plan(&status, Lifetime::OneCall, None, |_| true), Recovery::Remove);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_running_workspace_whose_process_lives_is_attached() {
+    fn running_workspace_is_attached_if_its_process_lives() {
         let running = Status::Running { machine: record() };
         assert_eq!(plan_lasting(&running, |_| true), Recovery::Attach(record()));
         let Recovery::Settle(Status::Stopped { reason: Some(_) }) = plan_lasting(&running, |_| false) else {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_that_stands_still_is_found_again_like_one_that_runs() {
+    fn suspended_workspace_is_attached_like_a_running_one() {
         let suspended = Status::Suspended { machine: record(), reason: "no room".to_owned() };
         assert_eq!(plan_lasting(&suspended, |_| true), Recovery::Attach(record()));
         assert!(matches!(
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restore_that_was_cut_short_is_never_attached() {
+    fn interrupted_restore_is_never_attached() {
         let snapshot = SnapshotId::random();
         for machine in [None, Some(record())] {
             let restoring = Status::Restoring { snapshot, machine: machine.clone() };
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_half_made_or_half_destroyed_is_removed_whether_its_process_lives_or_not() {
+    fn unfinished_creates_and_destroys_are_removed() {
         for alive in [true, false] {
             for machine in [None, Some(record())] {
                 assert_eq!(
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_that_was_asked_for_is_finished_without_a_reason() {
+    fn interrupted_stop_is_finished_without_a_reason() {
         let stopping = Status::Stopping { machine: record() };
         assert_eq!(
             plan_lasting(&stopping, |_| true),

@@ -1,4 +1,4 @@
-//! The commands that a fork runs before it is handed over.
+//! Runs the setup commands of a fork before it is handed over.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::error::OpError;
 use crate::guest::{standstill, suspended};
 use crate::machines::{AgentFailure, ExecEvent, ExecOutcome, ExecSpec, Machine};
 
-/// Longer than installing something takes, shorter than the patience of whoever waits for the fork.
+/// Longer than an installation takes, shorter than a client waits for the fork.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How much of a failed command's words is repeated.
+/// Bytes of a failed command's output that are repeated.
 const TAIL_BYTES: u64 = 1024;
 
-/// Runs the commands one after the other; the first that does not end well ends it.
+/// Runs the commands one after the other and stops at the first failure.
 pub(super) async fn run(
     name: &WorkspaceName,
     machine: &dyn Machine,
@@ -23,7 +23,7 @@ pub(super) async fn run(
 ) -> Result<(), OpError> {
     for (at, command) in commands.iter().enumerate() {
         let outcome = tokio::select! {
-            // What the guest still said is worth more than the news that it ended.
+            // The guest's last output is worth more than the fact that the VM ended.
             biased;
             outcome = run_one(machine, command) => outcome,
             reason = machine.exited() => {
@@ -42,7 +42,7 @@ pub(super) async fn run(
                 number: at + 1,
                 command: command.clone(),
                 ended,
-                output: last_words(&outcome),
+                output: end_of_output(&outcome),
             });
         }
     }
@@ -63,10 +63,10 @@ async fn run_one(machine: &dyn Machine, command: &str) -> Result<ExecOutcome, Ag
             ExecEvent::Started { .. } | ExecEvent::Output { .. } => {}
         }
     }
-    Err(AgentFailure::Broken { reason: "the guest's answer ended before the command did".to_owned() })
+    Err(AgentFailure::Broken { reason: "the guest stopped answering before the command ended".to_owned() })
 }
 
-/// How the command failed, if it did.
+/// How the command failed, or `None` if it succeeded.
 fn failure(outcome: &ExecOutcome) -> Option<String> {
     if outcome.timed_out {
         return Some(format!("did not end within {} s", COMMAND_TIMEOUT.as_secs()));
@@ -79,8 +79,8 @@ fn failure(outcome: &ExecOutcome) -> Option<String> {
     }
 }
 
-/// The end of what it said, its complaints first.
-fn last_words(outcome: &ExecOutcome) -> String {
+/// The end of its output: stderr, or stdout if stderr is empty.
+fn end_of_output(outcome: &ExecOutcome) -> String {
     let said = |head: &[u8], tail: &[u8]| String::from_utf8_lossy(&[head, tail].concat()).trim().to_owned();
     let (out, err) = (&outcome.stdout, &outcome.stderr);
     let words = said(&err.head, &err.tail);
@@ -93,7 +93,7 @@ mod tests {
     use crate::machines::Captured;
 
     #[test]
-    fn a_command_that_fails_says_how_and_repeats_its_complaint() {
+    fn setup_failure_reports_cause_and_output() {
         let said = |text: &'static str| Captured { tail: text.into(), ..Captured::default() };
         let failed = ExecOutcome {
             exit_code: Some(3),
@@ -101,10 +101,10 @@ mod tests {
             stderr: said("b\n"),
             ..Default::default()
         };
-        assert_eq!((failure(&failed).unwrap(), last_words(&failed)), ("ended with 3".into(), "b".into()));
+        assert_eq!((failure(&failed).unwrap(), end_of_output(&failed)), ("ended with 3".into(), "b".into()));
         let killed = ExecOutcome { signal: Some(9), stdout: said("a\n"), ..Default::default() };
         assert_eq!(
-            (failure(&killed).unwrap(), last_words(&killed)),
+            (failure(&killed).unwrap(), end_of_output(&killed)),
             ("was killed by signal 9".into(), "a".into())
         );
         let slow = ExecOutcome { timed_out: true, signal: Some(9), ..Default::default() };

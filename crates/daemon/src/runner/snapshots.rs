@@ -1,10 +1,10 @@
-//! Taking, deleting and comparing snapshots, going back to one, and giving one to a fork.
+//! Takes, deletes, compares and restores snapshots, and gives one to a fork.
 //!
-//! The books of a workspace say which snapshots exist, and the volume may know more, never less: a snapshot is
-//! taken in the volume first and entered last, and struck out first and removed last. What a crash or a failure
-//! leaves between the two is put right by [`Runner::settle_volume`] before the next step: a snapshot that the books lack
-//! is removed if they list it as being removed, or if the volume says that it may not have been finished, and is
-//! entered under another name otherwise.
+//! The registry says which snapshots exist, and the volume may have more, never fewer: a snapshot is taken in the
+//! volume first and entered last, and deleted from the registry first and from the volume last. A crash or failure
+//! between the two is repaired by [`Runner::settle_volume`] before the next step: a snapshot that the registry
+//! lacks is removed if it is listed as being removed, or if the volume marks it as possibly unfinished. Otherwise
+//! it is entered under another name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use agentiso_core::names::SnapshotName;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Live;
-use super::steps::Rise;
+use super::steps::BootKind;
 use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
@@ -33,9 +33,9 @@ pub(crate) struct Taken {
     pub(crate) pause: Duration,
 }
 
-/// How a workspace came back to a snapshot.
+/// The result of a restore.
 #[derive(Clone, Debug)]
-pub(crate) struct Back {
+pub(crate) struct RestoreOutcome {
     pub(crate) rung: Rung,
     pub(crate) warning: Option<String>,
 }
@@ -47,7 +47,7 @@ impl Runner {
         include_memory: bool,
         progress: Progress,
     ) -> Result<Taken, OpError> {
-        let machine = self.machine().ok_or_else(|| self.not_at_hand())?;
+        let machine = self.machine().ok_or_else(|| self.unavailable())?;
         self.settle_volume().await?;
         let memory_bytes = if include_memory { u64::from(self.spec.resources.memory_mb) * MIB } else { 0 };
         self.may_snapshot(&name, memory_bytes).await?;
@@ -79,9 +79,9 @@ impl Runner {
                     workspace.snapshots = before.unwrap_or_default();
                 });
             });
-            // What the ledger does not hold does not exist; the space it takes comes back now or with the next step.
+            // A snapshot that is not in the ledger does not exist; its space is freed here or with the next step.
             if let Err(failure) = machine.delete_snapshot(id).await {
-                tracing::warn!(workspace = %self.name, %failure, "a snapshot without an entry is left for later");
+                tracing::warn!(workspace = %self.name, %failure, "cannot remove a snapshot that was not saved in the ledger; will retry");
                 self.unsettled = true;
             }
             return Err(OpError::Ledger(error));
@@ -91,8 +91,9 @@ impl Runner {
         Ok(Taken { id, pause: taken.pause })
     }
 
-    /// Whether the books, and the disk the workspace may take, have room for one more. How much of its memory a machine
-    /// has touched is known only when it is copied; one that does not fit would have its own guest stand still.
+    /// Whether the registry, and the disk limit of the workspace, have room for one more. How much of its memory a
+    /// VM has used is known only when it is copied; a copy that does not fit would make the guest itself stand
+    /// still.
     async fn may_snapshot(&self, name: &SnapshotName, memory_bytes: u64) -> Result<(), OpError> {
         let limit = self.shared.config.resources.max_snapshots_per_workspace;
         if let Some(workspace) = self.shared.workspace(&self.id) {
@@ -117,20 +118,20 @@ impl Runner {
             .unwrap_or_default()
     }
 
-    /// Ends the machine, if there is one, and comes up again as the snapshot was. On a failure the workspace is
-    /// stopped, with the reason.
+    /// Ends the VM, if there is one, and boots from the snapshot. On a failure the workspace is stopped, with the
+    /// reason.
     pub(super) async fn restore(
         &mut self,
         snapshot: SnapshotId,
         progress: Progress,
-    ) -> Result<Back, OpError> {
+    ) -> Result<RestoreOutcome, OpError> {
         self.settle_volume().await?;
         let name = self.name_of(snapshot)?;
         let before = self.status();
         let record = before.machine().cloned();
         let memory = self.shared.machines.host_memory();
         self.shared.change(|registry| {
-            // A machine that runs gives its memory back before the next one takes it.
+            // A running VM frees its memory before the next one takes it.
             if record.is_none() {
                 registry.admit_memory(self.spec.resources.memory_mb, memory)?;
             }
@@ -149,37 +150,39 @@ impl Runner {
         }
         self.shared.machines.halt(&self.spec, record.as_ref()).await;
         fault::point("restore.halted");
-        self.seat_anew().await;
-        let hook = self
-            .spawn_hook(Rise::Restore, move |machine| Status::Restoring { snapshot, machine: Some(machine) });
-        let failed = |error: &OpError| format!("it could not go back to snapshot {name}: {error}");
+        self.renew_attachment().await;
+        let hook = self.spawn_hook(BootKind::Restore, move |machine| Status::Restoring {
+            snapshot,
+            machine: Some(machine),
+        });
+        let failed = |error: &OpError| format!("snapshot {name} could not be restored: {error}");
         let booted = match self.shared.machines.restore(&self.spec, snapshot, hook, &progress).await {
             Ok(booted) => booted,
             Err(failure) => {
                 let error = OpError::boot(&self.name, failure);
-                // The disk may have been switched before the machine failed.
-                self.note_origin().await;
+                // The disk may have been switched before the VM failed.
+                self.record_origin().await;
                 self.unsettled = true;
                 self.fall_back_to_stopped(failed(&error)).await;
                 return Err(error);
             }
         };
         fault::point("restore.booted");
-        let back = Back { rung: booted.rung, warning: booted.warning.clone() };
+        let outcome = RestoreOutcome { rung: booted.rung, warning: booted.warning.clone() };
         if let Err(error) = self.come_up(booted).await {
             self.fall_back_to_stopped(failed(&error)).await;
             return Err(error);
         }
         fault::point("restore.saved");
-        tracing::info!(workspace = %self.name, snapshot = %name, rung = ?back.rung, "restored");
-        Ok(back)
+        tracing::info!(workspace = %self.name, snapshot = %name, rung = ?outcome.rung, "restored");
+        Ok(outcome)
     }
 
     pub(super) async fn delete_snapshot(&mut self, snapshot: SnapshotId) -> Result<(), OpError> {
         self.settle_volume().await?;
         let name = self.name_of(snapshot)?;
         let machine = self.machine_if_up()?;
-        // Under one lock with the forks: one that is reserved from now on does not find the snapshot any more.
+        // Under one lock with the reservation of forks: a fork reserved later does not find the snapshot.
         let before = self.shared.change(|registry| registry.remove_snapshot(&self.id, &snapshot))?;
         if let Err(error) = self.shared.save().await {
             self.shared.change(|registry| {
@@ -195,21 +198,21 @@ impl Runner {
         fault::point("delete.removed");
         removed.map_err(|source| {
             self.unsettled = true;
-            self.snapshot_failed(format!("giving back the space of the deleted snapshot {name}"), source)
+            self.snapshot_failed(format!("freeing the space of the deleted snapshot {name}"), source)
         })?;
-        self.strike_out(&[snapshot]);
+        self.forget_removed(&[snapshot]);
         Ok(())
     }
 
-    /// Snapshots whose files are gone. The ledger learns of it with its next save: until then it says that they are to be
-    /// removed, which costs nothing.
-    fn strike_out(&self, gone: &[SnapshotId]) {
+    /// Forgets snapshots whose files are gone. The ledger gets this with its next save: until then it lists them as
+    /// being removed, which is harmless.
+    fn forget_removed(&self, gone: &[SnapshotId]) {
         self.shared.change(|registry| {
             registry.update(&self.id, |workspace| workspace.snapshots.removed(gone));
         });
     }
 
-    /// Ends soon when it is cancelled, with whatever answer.
+    /// Ends soon when it is cancelled, with any result.
     pub(super) async fn diff(
         &mut self,
         snapshot: SnapshotId,
@@ -231,7 +234,7 @@ impl Runner {
         branched.map_err(|source| self.snapshot_failed(format!("forking snapshot {name}"), source))
     }
 
-    /// Brings the volume in line with the ledger, if something may have left it otherwise.
+    /// Brings the volume in line with the ledger, if they may differ.
     pub(super) async fn settle_volume(&mut self) -> Result<(), OpError> {
         if !self.unsettled {
             return Ok(());
@@ -242,7 +245,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The same with the machine, if there is one, whether it was published or not.
+    /// The same with the given VM, if there is one, published or not.
     pub(super) async fn settle_with(&mut self, machine: Option<&Arc<dyn Machine>>) -> Result<(), OpError> {
         self.enter_found_snapshots().await?;
         let (known, removing) = self.shared.workspace(&self.id).map_or_else(Default::default, |workspace| {
@@ -252,14 +255,15 @@ impl Runner {
             Some(machine) => machine.settle(&known).await,
             None => self.shared.machines.settle(&self.spec, &known).await,
         };
-        settled.map_err(|source| self.snapshot_failed("putting the disk in order".to_owned(), source))?;
-        self.strike_out(&removing);
+        settled.map_err(|source| self.snapshot_failed("cleaning up the disk".to_owned(), source))?;
+        self.forget_removed(&removing);
         self.books = Books::Complete;
         Ok(())
     }
 
-    /// Enters what the disk has and the books lack, unless a record says that it is to go. It is in the ledger before the
-    /// volume is settled, which removes what is in no book: if the disk cannot be asked, nothing may be settled.
+    /// Enters snapshots that the disk has and the registry lacks, unless a record marks them for removal. They are
+    /// in the ledger before the volume is settled, because settling removes unlisted snapshots: if the disk cannot
+    /// be listed, nothing may be settled.
     async fn enter_found_snapshots(&self) -> Result<(), OpError> {
         let (machines, spec) = (Arc::clone(&self.shared.machines), self.spec.clone());
         let listed = tokio::task::spawn_blocking(move || machines.disk_snapshots(&spec)).await;
@@ -278,13 +282,13 @@ impl Runner {
             return Ok(());
         }
         for name in &entered {
-            tracing::warn!(workspace = %self.name, snapshot = %name, "its disk has a snapshot that the books lacked");
+            tracing::warn!(workspace = %self.name, snapshot = %name, "its disk has a snapshot that the ledger did not list; it was added");
         }
         self.shared.save().await.map_err(OpError::Ledger)
     }
 
-    /// Puts down which snapshot the disk descends from after a restore that did not reach its end.
-    pub(super) async fn note_origin(&self) {
+    /// Records which snapshot the disk descends from after an interrupted restore.
+    pub(super) async fn record_origin(&self) {
         let (machines, spec) = (Arc::clone(&self.shared.machines), self.spec.clone());
         let origin = tokio::task::spawn_blocking(move || machines.origin(&spec)).await.unwrap_or_default();
         let origin = match origin {
@@ -297,16 +301,16 @@ impl Runner {
         });
     }
 
-    /// The machine of a workspace that runs; `None` if it is down and its disk may be touched.
+    /// The VM of a running workspace; `None` if it is down and its disk may be touched.
     fn machine_if_up(&self) -> Result<Option<Arc<dyn Machine>>, OpError> {
         match (self.machine(), self.status().machine()) {
             (Some(machine), _) => Ok(Some(machine)),
             (None, None) => Ok(None),
-            (None, Some(_)) => Err(self.not_at_hand()),
+            (None, Some(_)) => Err(self.unavailable()),
         }
     }
 
-    /// What was there when the request was sent may be gone when it is opened.
+    /// A snapshot that existed when the request was sent may be gone when it is handled.
     pub(super) fn name_of(&self, snapshot: SnapshotId) -> Result<SnapshotName, OpError> {
         let workspace = self.shared.workspace(&self.id);
         let found = workspace.and_then(|w| Some(w.snapshots.get(&snapshot)?.name.clone()));

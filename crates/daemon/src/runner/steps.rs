@@ -1,22 +1,22 @@
-//! Start, stop and destroy. Each writes what it is about to do to the ledger before it does it, so that a crash
-//! in between can be finished or undone.
+//! Start, stop and destroy. Each step is written to the ledger before it is done, so that the next daemon can
+//! finish or undo it after a crash.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::handle::Live;
-use super::task::{Runner, take_seat};
+use super::task::{Runner, attach_network};
 use crate::error::OpError;
 use crate::fault;
 use crate::machines::{Booted, MachineRecord, Progress, Rung, SpawnHook};
 use crate::registry::Status;
 
-/// How long a guest may take to power off before it is ended. Clients give a stop 60 seconds in all.
+/// The time that a guest may take to power off before it is killed. Clients allow 60 seconds for a whole stop.
 pub(crate) const STOP_GRACE: Duration = Duration::from_secs(20);
 
-/// The ways in which a machine comes up, each with the steps at which a test can end the daemon.
+/// The ways in which a VM boots, each with the steps at which a test can end the daemon.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Rise {
+pub(super) enum BootKind {
     Create,
     Start,
     Restore,
@@ -24,7 +24,7 @@ pub(super) enum Rise {
     Import,
 }
 
-impl Rise {
+impl BootKind {
     fn spawned(self) -> &'static str {
         match self {
             Self::Create => "create.spawned",
@@ -62,8 +62,8 @@ impl Runner {
             return Err(OpError::Ledger(error));
         }
         fault::point("start.ledgered");
-        self.seat_anew().await;
-        let hook = self.spawn_hook(Rise::Start, |machine| Status::Starting { machine: Some(machine) });
+        self.renew_attachment().await;
+        let hook = self.spawn_hook(BootKind::Start, |machine| Status::Starting { machine: Some(machine) });
         let booted = match self.shared.machines.start(&self.spec, hook, &progress).await {
             Ok(booted) => booted,
             Err(failure) => {
@@ -80,13 +80,13 @@ impl Runner {
         Ok(())
     }
 
-    /// The machine answers: publish it and save it as running.
+    /// Publishes a VM that answers and saves it as running.
     pub(super) async fn come_up(&mut self, booted: Booted) -> Result<(), OpError> {
         let Booted { machine, rung, boot_time, .. } = booted;
         self.shared.metrics.booted(boot_time);
         let record = machine.record();
         match rung {
-            // It has run commands before it was handed over.
+            // It already ran commands before it was handed over.
             Rung::Pool => {}
             Rung::Memory | Rung::ImageTemplate | Rung::BareTemplate | Rung::ColdBoot => {
                 self.shared.first_turns.came_up(self.id);
@@ -108,26 +108,26 @@ impl Runner {
         self.shared.machines.halt(&self.spec, machine.as_ref()).await;
         self.shared.network.vacate(&self.id).await;
         self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason) });
-        self.shared.save_or_warn("a machine did not come up").await;
+        self.shared.save_or_warn("a VM did not start").await;
     }
 
-    /// No machine runs and one is about to: nothing of an earlier one is left at its seat, and what of the network could
-    /// not be had is tried again.
-    pub(super) async fn seat_anew(&self) {
+    /// Prepares the network for a new VM: removes what an earlier one left at its attachment, and retries what
+    /// could not be set up.
+    pub(super) async fn renew_attachment(&self) {
         self.shared.network.vacate(&self.id).await;
         if let Some(workspace) = self.shared.workspace(&self.id) {
-            take_seat(&self.shared, &workspace);
+            attach_network(&self.shared, &workspace);
         }
     }
 
     pub(super) async fn stop(&mut self) -> Result<(), OpError> {
         let before = self.status();
         let machine = self.machine();
-        // Admission saw it running; without a published machine, or one that was looked for in vain, it is between two
-        // phases that exclude a stop.
+        // The phase admitted a stop. If there is no published VM and no failed attempt to reach one, the workspace
+        // is between two phases that exclude a stop.
         let record = match before.machine() {
             Some(record) if machine.is_some() || self.out_of_reach.is_some() => record.clone(),
-            Some(_) | None => return Err(self.not_at_hand()),
+            Some(_) | None => return Err(self.unavailable()),
         };
         self.shared.set_status(&self.id, Status::Stopping { machine: record.clone() });
         if let Err(error) = self.shared.save().await {
@@ -141,11 +141,11 @@ impl Runner {
                 let reason = machine.shutdown(STOP_GRACE).await;
                 tracing::info!(workspace = %self.name, %reason, "stopped");
             }
-            // Its guest cannot be asked.
+            // Its guest cannot be asked to power off.
             None => {
                 self.shared.machines.halt(&self.spec, Some(&record)).await;
-                self.note_reach(None);
-                tracing::warn!(workspace = %self.name, "stopped: it could not be reached, and was ended");
+                self.record_reachability(None);
+                tracing::warn!(workspace = %self.name, "stopped: its VM could not be reached and was killed");
             }
         }
         fault::point("stop.halted");
@@ -155,13 +155,12 @@ impl Runner {
         Ok(())
     }
 
-    /// Ends the machine and removes everything. On an error the workspace stays, stopped, and can be destroyed
-    /// again.
+    /// Ends the VM and removes everything. On an error the workspace stays, stopped, and can be destroyed again.
     pub(super) async fn destroy(&mut self) -> Result<(), OpError> {
         let machine = self.status().machine().cloned();
         self.shared.set_status(&self.id, Status::Destroying { machine: machine.clone() });
-        // A destroy gives space back, so a full disk must not prevent it: without the note a crash from here
-        // on leaves a workspace whose process is gone, and its destruction can be repeated.
+        // A destroy frees space, so a full disk must not prevent it: without the note, a crash from here on leaves
+        // a workspace whose process is gone, and the destroy can be repeated.
         self.shared.save_or_warn("a workspace is being destroyed").await;
         fault::point("destroy.ledgered");
         let live = self.live.send_replace(Live::Down);
@@ -185,26 +184,26 @@ impl Runner {
     }
 
     pub(super) fn status(&self) -> Status {
-        // Only this task removes the entry, and it ends when it has.
+        // Only this task removes the entry, and then it ends.
         let gone = Status::Stopped { reason: None };
         self.shared.workspace(&self.id).map_or(gone, |workspace| workspace.status)
     }
 
-    /// Puts a machine's process into the ledger as soon as it exists.
+    /// Writes the process of a VM to the ledger as soon as it exists.
     pub(super) fn spawn_hook(
         &self,
-        rise: Rise,
+        kind: BootKind,
         status: impl Fn(MachineRecord) -> Status + Send + Sync + 'static,
     ) -> SpawnHook {
         let (shared, id) = (Arc::clone(&self.shared), self.id);
         Arc::new(move |record| {
             let (shared, status) = (Arc::clone(&shared), status(record));
             Box::pin(async move {
-                fault::point(rise.spawned());
+                fault::point(kind.spawned());
                 shared.network.occupy(&id);
                 shared.change(|registry| {
                     registry.update(&id, |workspace| {
-                        // A machine that goes back to a snapshot is started on a disk that was switched to it.
+                        // A VM that is restored is started on a disk that was already switched to the snapshot.
                         if let Status::Restoring { snapshot, .. } = &status {
                             workspace.snapshots.descend_from(Some(*snapshot));
                         }
@@ -212,7 +211,7 @@ impl Runner {
                     });
                 });
                 shared.save().await?;
-                fault::point(rise.recorded());
+                fault::point(kind.recorded());
                 Ok(())
             })
         })

@@ -1,4 +1,4 @@
-//! The loop of one workspace: its machine's end and the requests of others, one at a time.
+//! The loop of one workspace: it handles the end of its VM and the requests of others, one at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,34 +8,34 @@ use agentiso_core::names::WorkspaceName;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::birth::{self, Delivery, Seed};
+use super::create::{self, Delivery, Seed};
 use super::handle::{Handle, Live, QUEUE_LENGTH, Reply, Request};
 use super::reach::OutOfReach;
 use super::recover::Recovery;
-use super::suspend::LOOK_AGAIN;
+use super::suspend::ROOM_CHECK_INTERVAL;
 use crate::error::OpError;
 use crate::machines::Progress;
 use crate::machines::{ExitReason, Machine, MachineSpec};
-use crate::registry::{Books, Lifetime, Place, Registry, Status, Workspace};
+use crate::registry::{Books, Lifetime, Registry, Status, VmIdentity, Workspace};
 use crate::shared::Shared;
 
-/// Whoever takes snapshots in a row, or uses the host otherwise, comes first.
-const LEFT_ALONE: Duration = Duration::from_secs(2);
+/// The idle time before the volume is tidied: series of snapshots and other use of the host come first.
+const IDLE_BEFORE_TIDY: Duration = Duration::from_secs(2);
 
 pub(super) struct Runner {
     pub(super) shared: Arc<Shared>,
     pub(super) id: WorkspaceId,
     pub(super) name: WorkspaceName,
     pub(super) spec: MachineSpec,
-    /// Published for callers; `Up` exactly while the machine is known to run.
+    /// Published for callers; `Up` exactly while the VM is known to run.
     pub(super) live: watch::Sender<Live>,
-    /// Whether the volume may hold what the ledger does not; it is put in order before the next step on it.
+    /// Whether the volume may differ from the ledger; it is settled before the next step on it.
     pub(super) unsettled: bool,
-    /// Whether what the ledger says of its snapshots is all there is.
+    /// Whether the ledger's list of its snapshots is complete.
     pub(super) books: Books,
-    /// Whether its layers may be put in better order when there is nothing else to do.
+    /// Whether its layers may be tidied when there is nothing else to do.
     pub(super) untidy: bool,
-    /// Its machine, while that runs and cannot be reached.
+    /// Its VM, while that runs and cannot be reached.
     pub(super) out_of_reach: Option<OutOfReach>,
     pub(super) waiting: Option<Request>,
     pub(super) queue: mpsc::Receiver<Request>,
@@ -48,8 +48,8 @@ pub(super) enum Existence {
     Gone,
 }
 
-/// Starts the task of a workspace that was just reserved. It is rolled back when `cancel` comes before its
-/// delivery was accepted.
+/// Starts the task of a workspace that was just reserved. It is rolled back if `cancel` fires before its delivery
+/// is accepted.
 pub(crate) fn spawn_create(
     shared: &Arc<Shared>,
     workspace: &Workspace,
@@ -58,19 +58,19 @@ pub(crate) fn spawn_create(
     cancel: CancellationToken,
     deliver: oneshot::Sender<Result<Delivery, OpError>>,
 ) {
-    let runner = Runner::enrol(shared, workspace, Live::Down);
+    let runner = Runner::register(shared, workspace, Live::Down);
     shared.tasks.spawn(async move {
         let mut runner = runner;
-        if birth::create(&mut runner, seed, progress, cancel, deliver).await == Existence::Exists {
+        if create::create(&mut runner, seed, progress, cancel, deliver).await == Existence::Exists {
             runner.run().await;
         }
     });
 }
 
-/// Starts the task of a workspace that the ledger knows, or that comes back from the quarantine.
+/// Starts the task of a workspace that the ledger lists, or that is recovered from the quarantine.
 pub(super) fn spawn_recovered(shared: &Arc<Shared>, workspace: &Workspace, recovery: Recovery, books: Books) {
     let live = if matches!(recovery, Recovery::Attach(_)) { Live::Attaching } else { Live::Down };
-    let runner = Runner::enrol(shared, workspace, live);
+    let runner = Runner::register(shared, workspace, live);
     shared.tasks.spawn(async move {
         let mut runner = runner;
         runner.books = books;
@@ -80,22 +80,22 @@ pub(super) fn spawn_recovered(shared: &Arc<Shared>, workspace: &Workspace, recov
     });
 }
 
-/// A workspace without a network is still one: what is wrong is shown with it, and tried again at its next start.
-pub(super) fn take_seat(shared: &Shared, workspace: &Workspace) {
-    let place = Place { id: workspace.id, address: workspace.address };
-    if let Err(error) = shared.network.seat(place, &workspace.name.hostname(), &workspace.network) {
-        tracing::error!(workspace = %workspace.name, %error, "it has no network");
+/// A workspace without a network still works: the problem is shown with it, and retried at its next start.
+pub(super) fn attach_network(shared: &Shared, workspace: &Workspace) {
+    let identity = VmIdentity { id: workspace.id, address: workspace.address };
+    if let Err(error) = shared.network.attach(identity, &workspace.name.hostname(), &workspace.network) {
+        tracing::error!(workspace = %workspace.name, %error, "cannot set up its network");
     }
     let groups = shared.state();
     shared.network.set_groups(&workspace.id, groups.registry.teams.groups_of(&workspace.id));
 }
 
 impl Runner {
-    fn enrol(shared: &Arc<Shared>, workspace: &Workspace, live: Live) -> Self {
+    fn register(shared: &Arc<Shared>, workspace: &Workspace, live: Live) -> Self {
         let (queue, requests) = mpsc::channel(QUEUE_LENGTH);
         let (live, published) = watch::channel(live);
         shared.state().runners.insert(workspace.id, Handle { queue, live: published });
-        take_seat(shared, workspace);
+        attach_network(shared, workspace);
         Self {
             shared: Arc::clone(shared),
             id: workspace.id,
@@ -137,8 +137,8 @@ impl Runner {
             };
             let ended = Arc::clone(&self.shared);
             tokio::select! {
-                // The end of the machine comes first, so that a request queued behind it meets the stopped
-                // workspace it really is; the end of the daemon last, when there is nothing left to do.
+                // The end of the VM comes first, so that a request queued behind it meets the stopped workspace;
+                // the end of the daemon comes last, when there is nothing left to do.
                 biased;
                 reason = exited => self.died(reason).await,
                 reason = stalled => self.suspend(reason).await,
@@ -149,14 +149,14 @@ impl Runner {
                     }
                 }
                 () = ended.ended.cancelled() => return,
-                () = tokio::time::sleep(LOOK_AGAIN), if suspended => self.try_to_go_on().await,
+                () = tokio::time::sleep(ROOM_CHECK_INTERVAL), if suspended => self.try_to_resume().await,
                 () = tokio::time::sleep(pause), if self.out_of_reach.is_some() => self.try_to_reach().await,
-                () = tokio::time::sleep(LEFT_ALONE), if self.untidy && !suspended => self.tidy().await,
+                () = tokio::time::sleep(IDLE_BEFORE_TIDY), if self.untidy && !suspended => self.tidy().await,
             }
         }
     }
 
-    /// The request that came while the volume was put in order, or the next one.
+    /// The request that interrupted the tidying, or the next one.
     async fn next(&mut self) -> Option<Request> {
         match self.waiting.take() {
             Some(request) => Some(request),
@@ -164,19 +164,19 @@ impl Runner {
         }
     }
 
-    /// Keeps a volume in order whose owner takes snapshots in a row.
+    /// Shortens the layers of a volume whose owner takes many snapshots in a row.
     async fn shorten(&mut self) {
         let Some(machine) = self.machine() else { return };
         if let Err(failure) = machine.shorten().await {
-            tracing::warn!(workspace = %self.name, %failure, "its layers were not made fewer");
+            tracing::warn!(workspace = %self.name, %failure, "cannot shorten its chain of layers");
             self.unsettled = true;
         }
     }
 
-    /// Puts the volume in better order, until a request comes.
+    /// Tidies the volume until a request comes.
     async fn tidy(&mut self) {
         self.untidy = false;
-        // A volume at rest was put in order by the step that left it so.
+        // The volume of a stopped workspace was put in order by the step that stopped it.
         let Some(machine) = self.machine() else { return };
         let interrupted = CancellationToken::new();
         let mut work = machine.tidy(&interrupted);
@@ -191,13 +191,13 @@ impl Runner {
             }
         };
         if let Err(failure) = tidied {
-            tracing::warn!(workspace = %self.name, %failure, "its layers were not put in order");
+            tracing::warn!(workspace = %self.name, %failure, "cannot tidy its layers");
             self.unsettled = true;
         }
     }
 
     async fn handle(&mut self, request: Request) -> Existence {
-        // What was true when the request was sent may not be true when it is opened.
+        // Conditions that held when the request was sent may no longer hold.
         let (lifetime, admitted) = match self.shared.state().registry.get(&self.id) {
             Some(workspace) => {
                 let lifetime = workspace.lifetime;
@@ -217,9 +217,9 @@ impl Runner {
             Request::Stop { reply } => self.stop_for(reply).await,
             Request::Destroy { reply } => return self.destroy_for(reply).await,
             Request::End { reply } => match lifetime {
-                // Nobody asked for its end, and its guest cannot be told: the next daemon may reach it.
+                // No client asked for its end, and its guest cannot be told: the next daemon may reach it.
                 Lifetime::Lasting if self.out_of_reach.is_some() => {
-                    self.answer(reply, Err(self.not_at_hand()));
+                    self.answer(reply, Err(self.unavailable()));
                 }
                 Lifetime::Lasting => self.stop_for(reply).await,
                 Lifetime::OneCall => return self.destroy_for(reply).await,
@@ -234,8 +234,8 @@ impl Runner {
                 }
             }
             Request::Restore { snapshot, progress, reply } => {
-                let back = self.restore(snapshot, progress).await;
-                self.answer(reply, back);
+                let outcome = self.restore(snapshot, progress).await;
+                self.answer(reply, outcome);
             }
             Request::DeleteSnapshot { snapshot, reply } => {
                 self.untidy = true;
@@ -249,7 +249,7 @@ impl Runner {
                     tokio::select! {
                         biased;
                         compared = &mut comparing => compared,
-                        // Nobody wants to know any more, and others may wait for this workspace.
+                        // The caller is gone, and others may wait for this workspace.
                         () = reply.closed() => {
                             cancelled.cancel();
                             comparing.await
@@ -280,15 +280,15 @@ impl Runner {
 
     fn answer<T>(&self, reply: Reply<T>, answer: Result<T, OpError>) {
         if reply.send(answer).is_err() {
-            tracing::debug!(workspace = %self.name, "whoever asked is gone; the step is done all the same");
+            tracing::debug!(workspace = %self.name, "the request was completed, but its client is gone");
         }
     }
 
     async fn died(&mut self, reason: ExitReason) {
-        tracing::warn!(workspace = %self.name, %reason, "the machine ended by itself");
+        tracing::warn!(workspace = %self.name, %reason, "its VM ended by itself");
         self.live.send_replace(Live::Down);
         self.shared.network.vacate(&self.id).await;
         self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason.text) });
-        self.shared.save_or_warn("a machine ended").await;
+        self.shared.save_or_warn("a VM ended").await;
     }
 }

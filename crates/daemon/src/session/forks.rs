@@ -1,4 +1,4 @@
-//! Forks of a snapshot: one, or several at once.
+//! Makes forks of a snapshot, one or several at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use agentiso_core::resources::OutOfRange;
 use futures::future::join_all;
 
 use super::Session;
-use super::birth::{Birth, Born};
+use super::creation::{Creation, FinishedCreation};
 use crate::error::OpError;
 use crate::info::{BatchForked, ForkFailed, ForkManyRequest, ForkRequest, Forked, MAX_FORKS};
 use crate::machines::Progress;
@@ -16,12 +16,12 @@ use crate::registry::{Lifetime, WantedForks};
 use crate::runner::{ForkSeed, Seed};
 
 impl Session {
-    /// Makes a workspace of its own from a snapshot, owned by this session. Dropping the future undoes it.
+    /// Makes an independent workspace from a snapshot, owned by this session. Dropping the future undoes it.
     pub async fn fork(&self, request: ForkRequest, progress: &Progress) -> Result<Forked, OpError> {
         self.fork_for(Lifetime::Lasting, request, progress).await
     }
 
-    /// The same for a fork that may be there for one call only.
+    /// Like [`Self::fork`], for a fork that may exist for one call only.
     pub(super) async fn fork_for(
         &self,
         lifetime: Lifetime,
@@ -31,14 +31,15 @@ impl Session {
         let _call = self.begin_call();
         let ForkRequest { source, snapshot, new_name, setup_commands } = request;
         let names = vec![new_name];
-        let mut births = self.begin_forks(lifetime, &source, &snapshot, names, setup_commands, progress)?;
-        let Some(birth) = births.pop() else { return Err(OpError::Cancelled) };
-        let (workspace, delivered) = birth?.born().await?.accept(self)?;
+        let mut creations =
+            self.begin_forks(lifetime, &source, &snapshot, names, setup_commands, progress)?;
+        let Some(creation) = creations.pop() else { return Err(OpError::Cancelled) };
+        let (workspace, delivered) = creation?.finished().await?.accept(self)?;
         Ok(Forked { workspace, boot_time_ms: delivered.boot_time_ms, warning: delivered.warning })
     }
 
-    /// Makes several, as many as can be. Quota and names are taken for all of them first, so that a batch that is too
-    /// large makes none. Dropping the future undoes them all.
+    /// Makes several forks; those that fail are reported. Quota and names are reserved for all of them first, so a
+    /// batch that is too large makes none. Dropping the future undoes them all.
     pub async fn fork_many(
         &self,
         request: ForkManyRequest,
@@ -53,26 +54,30 @@ impl Session {
         let names: Vec<_> = (1..=count).map(|number| name_prefix.numbered(number)).collect();
         let wanted = names.iter().cloned().map(Some).collect();
         let (lifetime, quiet) = (Lifetime::Lasting, Progress::silent());
-        let births = self.begin_forks(lifetime, &source, &snapshot, wanted, setup_commands, &quiet)?;
+        let creations = self.begin_forks(lifetime, &source, &snapshot, wanted, setup_commands, &quiet)?;
         let done = AtomicU32::new(0);
-        let births = births.into_iter().map(|birth| async {
-            let born = match birth {
-                Ok(birth) => birth.born().await,
+        let creations = creations.into_iter().map(|creation| async {
+            let finished = match creation {
+                Ok(creation) => creation.finished().await,
                 Err(error) => Err(error),
             };
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             progress.report(&format!("{done} of {count} forks are done"), Some(done as f32 / count as f32));
-            born
+            finished
         });
-        // All are taken at once, when the last is there: a caller that gives up before gets none.
-        let born = join_all(births).await;
-        Ok(self.accept_all(names, born))
+        // All are accepted together, when the last one is finished: a client that gives up earlier gets none.
+        let finished = join_all(creations).await;
+        Ok(self.accept_all(names, finished))
     }
 
-    fn accept_all(&self, names: Vec<WorkspaceName>, born: Vec<Result<Born, OpError>>) -> BatchForked {
+    fn accept_all(
+        &self,
+        names: Vec<WorkspaceName>,
+        finished: Vec<Result<FinishedCreation, OpError>>,
+    ) -> BatchForked {
         let mut batch = BatchForked::default();
-        for ((index, name), born) in (1..).zip(names).zip(born) {
-            match born.and_then(|born| born.accept(self)) {
+        for ((index, name), finished) in (1..).zip(names).zip(finished) {
+            match finished.and_then(|finished| finished.accept(self)) {
                 Ok((workspace, delivered)) => {
                     let warning = delivered.warning.map(|warning| format!("{name}: {warning}"));
                     batch.warnings.extend(warning);
@@ -86,7 +91,7 @@ impl Session {
         batch
     }
 
-    /// Reserves the forks and lets their runners begin.
+    /// Reserves the forks and starts their runners.
     fn begin_forks(
         &self,
         lifetime: Lifetime,
@@ -95,7 +100,7 @@ impl Session {
         names: Vec<Option<WorkspaceName>>,
         setup_commands: Vec<String>,
         progress: &Progress,
-    ) -> Result<Vec<Result<Birth, OpError>>, OpError> {
+    ) -> Result<Vec<Result<Creation, OpError>>, OpError> {
         self.refuse_when_closing()?;
         self.refuse_when_full()?;
         let (source, handle) = {
@@ -117,7 +122,7 @@ impl Session {
                 snapshot: reserved.snapshot,
                 setup_commands: Arc::clone(&setup_commands),
             };
-            self.bear(fork, Seed::Snapshot(Box::new(seed)), progress)
+            self.begin_creation(fork, Seed::Snapshot(Box::new(seed)), progress)
         };
         Ok(reserved.forks.into_iter().map(|fork| fork.map(begin)).collect())
     }

@@ -1,12 +1,13 @@
-//! Repositories in workspaces: clones, and merges between them.
+//! Clones, commits and pushes in workspaces, and merges between them.
 
 use std::time::Instant;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::{WorkspaceName, WorkspaceRef};
 use agentiso_core::paths::GuestPath;
-use agentiso_git::calls::{CloneRepo, Cloned, Commit, Committed};
+use agentiso_git::calls::{CloneRepo, Cloned, Commit, Committed, Push, Pushed};
 use agentiso_git::merge::{self, Merge, Outcome, Source, Strategy};
+use agentiso_git::{Ran, Script};
 use tokio_util::sync::CancellationToken;
 
 use super::Session;
@@ -18,14 +19,14 @@ use crate::guest::Guest;
 pub struct MergeRequest {
     pub sources: Vec<WorkspaceRef>,
     pub target: WorkspaceRef,
-    /// The working tree, in all of them.
+    /// Path of the working tree in all of them.
     pub path: GuestPath,
     pub strategy: Strategy,
-    /// Of merge commits.
+    /// The message of merge commits.
     pub message: Option<String>,
 }
 
-/// What became of each source.
+/// The outcome of each source.
 #[derive(Clone, Debug)]
 pub struct Merged {
     pub strategy: Strategy,
@@ -40,35 +41,51 @@ pub struct MergedSource {
 }
 
 impl Session {
-    /// Clones a repository into a workspace. Dropping the future leaves nothing of it.
+    /// Clones a repository into a workspace. Dropping the future removes what was cloned.
     pub async fn clone_repository(&self, wanted: &WorkspaceRef, clone: CloneRepo) -> Result<Cloned, OpError> {
         let guest = self.guest(wanted).await?;
         self.guarded(|_, stop| async move { guest.clone_repository(&clone, &stop).await }).await
     }
 
-    /// Commits in a workspace. Dropping the future kills it; no lock is left.
+    /// Commits in a workspace. Dropping the future kills git; no lock file is left.
     pub async fn commit(&self, wanted: &WorkspaceRef, commit: Commit) -> Result<Committed, OpError> {
+        let ran = self.git_with_locks(wanted, "git commit", commit.script(), commit.unlock()).await?;
+        Ok(Commit::read(&ran))
+    }
+
+    /// Pushes from a workspace. Dropping the future kills git; no lock file is left.
+    pub async fn push(&self, wanted: &WorkspaceRef, push: &Push) -> Result<Pushed, OpError> {
+        let ran = self.git_with_locks(wanted, "git push", push.script(), push.unlock()).await?;
+        Ok(Push::read(&ran))
+    }
+
+    /// Runs a script, and removes the lock files of its git if that was killed.
+    async fn git_with_locks(
+        &self,
+        wanted: &WorkspaceRef,
+        what: &'static str,
+        script: Script,
+        unlock: Script,
+    ) -> Result<Ran, OpError> {
         let guest = self.guest(wanted).await?;
         self.guarded(|_, stop| async move {
-            let script = commit.script();
-            let committed = stop.run_until_cancelled(guest.git("git commit", &script)).await;
-            let failure = match committed {
-                Some(Ok(ran)) => return Ok(Commit::read(&ran)),
+            let failure = match stop.run_until_cancelled(guest.git(what, &script)).await {
+                Some(Ok(ran)) => return Ok(ran),
                 Some(Err(error)) => error,
                 None => OpError::Cancelled,
             };
             if matches!(failure, OpError::Cancelled | OpError::Git(GitError::TimedOut { .. }))
-                && let Err(error) = guest.run_script(&commit.unlock()).await
+                && let Err(error) = guest.run_script(&unlock).await
             {
-                tracing::debug!(workspace = %guest.name(), %error, "the lock of a killed git was not looked for");
+                tracing::debug!(workspace = %guest.name(), %error, "cannot remove the lock files of a killed git");
             }
             Err(failure)
         })
         .await
     }
 
-    /// Merges the commits of running workspaces into another. A source that does not fit leaves the target as it was.
-    /// Dropping the future stops it between sources.
+    /// Merges the commits of running workspaces into another. A source that cannot be merged leaves the target
+    /// unchanged. Dropping the future stops it between sources.
     pub async fn merge(&self, request: MergeRequest) -> Result<Merged, OpError> {
         let target = self.guest(&request.target).await?;
         let mut sources = Vec::with_capacity(request.sources.len());
@@ -133,7 +150,7 @@ impl Session {
         Ok(Merged { strategy, sources })
     }
 
-    /// What a workspace's network policy refused last, since then.
+    /// The last flow that the workspace's network policy refused after `begun`.
     pub(crate) fn refused_since(&self, id: &WorkspaceId, begun: jiff::Timestamp) -> Option<String> {
         use agentiso_net::log::FlowEvent;
         let records = self.shared().network.log(id)?.tail(RECENT);
@@ -143,5 +160,5 @@ impl Session {
     }
 }
 
-/// Records that a failed connection may have made.
+/// Number of records that a failed connection may have made.
 const RECENT: usize = 20;

@@ -1,4 +1,4 @@
-//! Work that must be tidied up after, whatever becomes of the caller.
+//! Runs work that must clean up after itself even if its client gives up.
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -7,8 +7,8 @@ use super::Session;
 use crate::error::OpError;
 
 impl Session {
-    /// Has work done by a task of the daemon's own. When the caller gives up, or the daemon begins to shut down, the
-    /// token that the work was given is cancelled; it then undoes what it must and ends.
+    /// Runs work in a task of the daemon. When the client gives up, or the daemon begins to shut down, the work's token
+    /// is cancelled; the work then undoes what it must and ends.
     pub(super) async fn guarded<T, F>(
         &self,
         work: impl FnOnce(Session, CancellationToken) -> F,
@@ -22,7 +22,7 @@ impl Session {
         let (done, outcome) = oneshot::channel();
         let work = work(self.clone(), stop);
         self.shared().tasks.spawn(async move {
-            // Who gave up does not want to know.
+            // The receiver is gone if the client gave up.
             let _ = done.send(work.await);
         });
         outcome.await.unwrap_or(Err(OpError::ShuttingDown))

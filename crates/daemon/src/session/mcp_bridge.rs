@@ -1,4 +1,4 @@
-//! Tokens with which what runs inside a workspace may use MCP.
+//! Tokens that let programs inside a workspace use MCP.
 
 use agentiso_core::names::WorkspaceRef;
 use agentiso_http::{Token, TokenHash};
@@ -7,19 +7,19 @@ use super::Session;
 use crate::error::OpError;
 use crate::mcp_bridge::McpBridgeError;
 
-/// What every token of a workspace begins with.
+/// Prefix of every token of a workspace.
 const PREFIX: &str = "mcp-";
 
-/// The way in for what runs inside a workspace.
+/// Address and token with which programs inside a workspace reach MCP.
 #[derive(Clone, Debug)]
 pub struct BridgeAccess {
     pub url: String,
-    /// Told this once; only its hash is kept.
+    /// Given to the client once; only its hash is kept.
     pub token: Token,
 }
 
 impl Session {
-    /// Gives a workspace a fresh token, in place of the one it had.
+    /// Gives a workspace a new token, which replaces the one it had.
     pub async fn grant_bridge(&self, wanted: &WorkspaceRef) -> Result<BridgeAccess, OpError> {
         let bridge = self.shared().mcp_bridge.as_ref().ok_or(McpBridgeError::Disabled)?;
         let token = Token::random(PREFIX).map_err(McpBridgeError::from)?;
@@ -27,7 +27,7 @@ impl Session {
         Ok(BridgeAccess { url: bridge.url(), token })
     }
 
-    /// Takes a workspace's token away. Sessions that were opened with it end.
+    /// Revokes a workspace's token. Sessions that were opened with it end.
     pub async fn revoke_bridge(&self, wanted: &WorkspaceRef) -> Result<(), OpError> {
         self.set_bridge_token(wanted, None).await
     }

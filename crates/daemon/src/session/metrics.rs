@@ -1,4 +1,4 @@
-//! What the daemon has counted, for whoever asks.
+//! The daemon's metrics and its health, for any client.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::Session;
 use crate::metrics::Health;
 
 impl Session {
-    /// As OpenMetrics text.
+    /// The metrics as OpenMetrics text.
     pub fn metrics(&self) -> Result<String, fmt::Error> {
         let shared = self.shared();
         shared.metrics.text(&shared.state().registry)
@@ -17,7 +17,7 @@ impl Session {
         shared.metrics.health(&shared.state().registry)
     }
 
-    /// Counts an answer that is an error. The code is one of ours: what a caller wrote must not become one.
+    /// Counts an answer that is an error. The code must be one of ours: text from a client must not become a label.
     pub fn count_error(&self, code: &str) {
         self.shared().metrics.failed(code);
     }

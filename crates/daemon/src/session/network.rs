@@ -1,5 +1,4 @@
-//! What a workspace may reach, and the ports of the host that lead into it. Both are the workspace's whether it runs or
-//! not.
+//! The network policy of a workspace and its forwards. Both belong to the workspace whether it runs or not.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +14,11 @@ use crate::error::OpError;
 use crate::info::{MAX_FORWARDS, NetworkInfo, PortForward, WorkspaceInfo};
 use crate::registry::{Registry, Workspace};
 
-/// The last records, and those to come until the workspace is gone.
+/// The last records, and a receiver of further ones until the workspace is gone.
 pub(crate) type FollowedLog = (Vec<FlowRecord>, broadcast::Receiver<FlowRecord>);
 
 impl Session {
-    /// Changes what a workspace may reach, at once and for good. What is open and no longer allowed ends.
+    /// Changes the policy of a workspace, at once and permanently. Open flows that are no longer allowed end.
     pub async fn change_policy(
         &self,
         wanted: &WorkspaceRef,
@@ -37,8 +36,7 @@ impl Session {
         self.edit_network(wanted, edit, undo).await
     }
 
-    /// Has a port of the host's loopback lead to a port of a workspace. Without a port of the host, a free one is
-    /// taken.
+    /// Forwards a port of the host's loopback to a port of a workspace. If `host_port` is `None`, a free one is taken.
     pub async fn forward_port(
         &self,
         wanted: &WorkspaceRef,
@@ -60,7 +58,7 @@ impl Session {
             let added = added.ok_or_else(|| OpError::Busy { name: name() })?;
             let added = added.map_err(|source| OpError::Forward { name: name(), guest_port, source })?;
             let mut network = workspace.network.clone();
-            // One whose port could not be had after a restart is replaced.
+            // Replaces a forward whose port was not available after a restart.
             network.port_forwards.retain(|forward| forward.guest_port != guest_port);
             network.port_forwards.push(added);
             Ok(network)
@@ -93,7 +91,7 @@ impl Session {
         };
         let undo = |id: &WorkspaceId, before: &NetworkInfo| {
             let ended = before.port_forwards.iter().find(|forward| forward.guest_port == guest_port);
-            // Somebody may have taken the port meanwhile; the ledger keeps it for the next start.
+            // Another process may have taken the port meanwhile; the ledger keeps the forward for the next start.
             let again = |ended: &PortForward| {
                 self.shared().network.forward(id, guest_port, Some(ended.host_port), &BTreeSet::new())
             };
@@ -106,7 +104,7 @@ impl Session {
         Ok(info)
     }
 
-    /// What a workspace opened and was refused: the last records, and those to come.
+    /// The flows that a workspace opened or was refused: the last records, and a receiver of further ones.
     pub(crate) fn network_log(&self, wanted: &WorkspaceRef, count: usize) -> Result<FollowedLog, OpError> {
         let _call = self.begin_call();
         let workspace = self.owned(wanted)?;
@@ -114,13 +112,13 @@ impl Session {
         Ok(log.tail_and_follow(count))
     }
 
-    /// Ports on which agentiso itself listens, or will.
+    /// Ports on which agentiso itself listens, or may listen.
     fn own_ports(&self) -> [u16; 2] {
         let config = &self.shared().config;
         [config.dashboard.port, config.mcp_bridge.port]
     }
 
-    /// The edit and what it does to the network happen under one lock; if it cannot be saved, both are undone.
+    /// Makes the edit and its effect on the network under one lock. If it cannot be saved, both are undone.
     async fn edit_network(
         &self,
         wanted: &WorkspaceRef,

@@ -1,4 +1,5 @@
-//! Workspaces that are there for one call: those that it goes on with are kept, the others go with it.
+//! Workspaces that exist for one call: those that the call decides to keep become lasting, the others are destroyed
+//! with it.
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::WorkspaceRef;
@@ -10,11 +11,13 @@ use crate::info::WorkspaceInfo;
 use crate::registry::{Lifetime, Registry};
 
 impl Session {
-    /// From now on they are there until somebody destroys them. On an error they are as they were: a call that nobody
-    /// waits for any more keeps nothing, and what the ledger does not say would be gone after the next start.
+    /// Makes workspaces lasting: they stay until they are destroyed. On an error their lifetime is unchanged: a
+    /// cancelled call keeps nothing, and a workspace that the ledger does not list as lasting would be destroyed at the
+    /// next start.
     pub(super) async fn keep(&self, made: &[WorkspaceId], stop: &CancellationToken) -> Result<(), OpError> {
         self.shared().change(|registry| {
-            // Under the lock that a shutdown decides under what to destroy, and it does not before this is cancelled.
+            // Checked under the registry's lock. A shutdown decides under the same lock which workspaces to destroy,
+            // and only after it has cancelled this token.
             if stop.is_cancelled() {
                 return Err(OpError::Cancelled);
             }
@@ -28,23 +31,23 @@ impl Session {
         Ok(())
     }
 
-    /// Destroys what nobody will be told of; true if it is gone.
-    pub(super) async fn give_up(&self, workspace: &WorkspaceInfo) -> bool {
+    /// Destroys a workspace that no client will be told of; true if it is gone.
+    pub(super) async fn destroy_unkept(&self, workspace: &WorkspaceInfo) -> bool {
         match self.destroy(&WorkspaceRef::Id(workspace.id)).await {
-            // Somebody else was faster.
+            // Another call destroyed it first.
             Ok(_) | Err(OpError::NotFound { .. }) => true,
-            // The shutdown does it.
+            // The shutdown destroys it.
             Err(OpError::ShuttingDown) => false,
             Err(error) => {
-                tracing::warn!(workspace = %workspace.name, %error, "a workspace that is not needed could not be destroyed");
+                tracing::warn!(workspace = %workspace.name, %error, "cannot destroy a workspace that is no longer needed");
                 self.disown(workspace.id).await;
                 false
             }
         }
     }
 
-    /// What is left of a workspace that nobody asked to keep is nobody's, and counts for nobody. It is shown until
-    /// somebody destroys it, or the next daemon does.
+    /// Removes the owner of a workspace that could not be destroyed, so that it does not count against anybody's quota.
+    /// It is listed until somebody destroys it, or the next daemon does.
     async fn disown(&self, id: WorkspaceId) {
         self.shared().change(|registry| {
             registry.update(&id, |workspace| workspace.owner = None);

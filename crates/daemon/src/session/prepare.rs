@@ -1,4 +1,5 @@
-//! A workspace that is made ready once and forked from often: a repository, what it needs, and a snapshot of both.
+//! Prepares a golden workspace, which is set up once and forked often: it clones a repository, runs the setup commands
+//! and takes a snapshot of the result.
 
 use std::time::Duration;
 
@@ -20,16 +21,16 @@ use crate::machines::{ExecOutcome, ExecSpec, Progress};
 use crate::network::Network;
 use crate::registry::Lifetime;
 
-/// The snapshot's name, from the tool contract.
+/// Name of the snapshot, from the tool contract.
 const GOLDEN: &str = "golden";
 
-/// Where the repository goes.
+/// Directory of the repository.
 const WORKSPACE: &str = "/workspace";
 
 /// `NAME`, `NAME-2` … `NAME-6`, from the tool contract.
 const MAX_NAMES: u32 = 6;
 
-/// How much of a failed command's words is repeated.
+/// Bytes of a failed command's output that the error repeats.
 const TAIL_BYTES: u64 = 4096;
 
 #[derive(Clone, Debug)]
@@ -39,16 +40,16 @@ pub struct PrepareRequest {
     pub git_url: Option<GitUrl>,
     /// Run by `/bin/sh -c`, one after the other.
     pub setup_commands: Vec<String>,
-    /// For each command.
+    /// Timeout of each command.
     pub timeout: Duration,
-    /// What the workspace may reach while it is made ready.
+    /// Policy change while the workspace is prepared.
     pub network: PolicyChange,
-    /// Whether it may reach that afterwards too. Otherwise it is as closed as before.
+    /// Whether the policy change stays afterwards. Otherwise the policy is as before.
     pub keep_network: bool,
 }
 
 impl PrepareRequest {
-    /// What a caller opens who says nothing about it, from the tool contract.
+    /// The policy change if the client does not give one, from the tool contract.
     pub fn internet() -> PolicyChange {
         PolicyChange { allow_internet: Some(true), ..PolicyChange::default() }
     }
@@ -56,7 +57,7 @@ impl PrepareRequest {
 
 #[derive(Clone, Debug)]
 pub enum Prepared {
-    /// It had the snapshot already; at most what it may reach was changed.
+    /// The workspace had the snapshot already; at most its policy was changed.
     Existing {
         workspace: WorkspaceInfo,
     },
@@ -77,9 +78,9 @@ pub enum PrepareError {
         number: usize,
         total: usize,
         command: String,
-        /// How: `ended with exit code 3`.
+        /// How it ended: `ended with exit code 3`.
         ended: String,
-        /// The end of what it said.
+        /// The end of its output.
         output: String,
     },
 }
@@ -94,9 +95,9 @@ impl PrepareError {
 
     pub(crate) fn hint(&self) -> &'static str {
         match self {
-            Self::UnderWay { .. } => "try again when it is done; it then answers at once",
+            Self::UnderWay { .. } => "try again when it is done; the call then returns at once",
             Self::Setup { .. } => {
-                "mend the command and prepare again; to try it out, use workspace_create and exec"
+                "correct the command and prepare again; to try it out, use workspace_create and exec"
             }
         }
     }
@@ -109,16 +110,16 @@ impl PrepareError {
     }
 }
 
-/// The machine that is made ready.
-struct Found {
+/// The workspace that is prepared.
+struct PrepareTarget {
     workspace: WorkspaceInfo,
-    /// Made by this call, and undone with it.
+    /// Created by this call, and destroyed if the call fails.
     is_new: bool,
 }
 
 impl Session {
-    /// Makes a workspace ready and takes the snapshot `golden` of it, or finds that this was done before. What this call
-    /// made is destroyed if it fails or its future is dropped.
+    /// Prepares a workspace and takes the snapshot `golden` of it, or finds that this was done before. A workspace that
+    /// this call created is destroyed if the call fails or its future is dropped.
     pub async fn prepare(&self, request: PrepareRequest, progress: &Progress) -> Result<Prepared, OpError> {
         self.refuse_when_closing()?;
         if let Some(image) = &request.base_image {
@@ -146,20 +147,24 @@ impl Session {
                 return made;
             }
             let kept = match made {
-                // Also after the snapshot it may turn out that nobody waits for it.
+                // Even after the snapshot the client may have given up.
                 Ok(made) => session.keep(&[found.workspace.id], &stop).await.map(|()| made),
                 Err(error) => Err(error),
             };
             if kept.is_err() {
-                session.give_up(&found.workspace).await;
+                session.destroy_unkept(&found.workspace).await;
             }
             kept
         })
         .await
     }
 
-    /// A workspace of that name that may be taken over, or a new one of the first name that is free.
-    async fn find_or_create(&self, request: &PrepareRequest, progress: &Progress) -> Result<Found, OpError> {
+    /// Finds a workspace of that name that this session may adopt, or creates one under the first free name.
+    async fn find_or_create(
+        &self,
+        request: &PrepareRequest,
+        progress: &Progress,
+    ) -> Result<PrepareTarget, OpError> {
         let mut refusal = OpError::NameTaken { name: request.name.clone() };
         for number in 1..=MAX_NAMES {
             let name = match number {
@@ -175,11 +180,11 @@ impl Session {
                 let base_image = request.base_image.clone();
                 let create = CreateRequest { name: Some(name), base_image, ..CreateRequest::default() };
                 let workspace = self.create_for(Lifetime::OneCall, create, progress).await?.info;
-                return Ok(Found { workspace, is_new: true });
+                return Ok(PrepareTarget { workspace, is_new: true });
             }
-            // Nobody said that a connected session must let go of its own; then another name is tried.
+            // This call has no right to take a workspace from a connected session; try another name instead.
             match self.adopt(&wanted, false).await {
-                Ok(adopted) => return Ok(Found { workspace: adopted.info, is_new: false }),
+                Ok(adopted) => return Ok(PrepareTarget { workspace: adopted.info, is_new: false }),
                 Err(error @ (OpError::OwnerActive { .. } | OpError::OwnerConnected { .. })) => {
                     refusal = error
                 }
@@ -192,7 +197,7 @@ impl Session {
     async fn make_ready(
         &self,
         request: &PrepareRequest,
-        found: &Found,
+        found: &PrepareTarget,
         progress: &Progress,
         stop: &CancellationToken,
     ) -> Result<Prepared, OpError> {
@@ -219,7 +224,7 @@ impl Session {
                 stop.run_until_cancelled(guest.exec(spec)).await.unwrap_or(Err(OpError::Cancelled))?;
             if let Some(ended) = failure(&outcome, request.timeout) {
                 let name = found.workspace.name.clone();
-                let (number, output) = (at + 1, last_words(&outcome));
+                let (number, output) = (at + 1, output_tail(&outcome));
                 return Err(PrepareError::Setup {
                     name,
                     number,
@@ -249,7 +254,7 @@ fn is_golden(workspace: &WorkspaceInfo) -> bool {
     workspace.snapshots.iter().any(|snapshot| snapshot.name.as_str() == GOLDEN)
 }
 
-/// A machine that was there before may hold an earlier attempt: its directory is emptied, once.
+/// A workspace that existed before may hold an earlier attempt: its directory is emptied, once.
 async fn clone_into_workspace(
     guest: &Guest,
     url: &GitUrl,
@@ -267,7 +272,7 @@ async fn clone_into_workspace(
     }
 }
 
-/// How the command failed, if it did.
+/// Describes how the command failed, or `None` if it succeeded.
 fn failure(outcome: &ExecOutcome, timeout: Duration) -> Option<String> {
     if outcome.timed_out {
         return Some(format!("timed out after {} s", timeout.as_secs()));
@@ -280,8 +285,8 @@ fn failure(outcome: &ExecOutcome, timeout: Duration) -> Option<String> {
     }
 }
 
-/// The end of both streams, which belong together when something fails.
-fn last_words(outcome: &ExecOutcome) -> String {
+/// The end of both streams. Both are shown because either may explain the failure.
+fn output_tail(outcome: &ExecOutcome) -> String {
     let said = |head: &[u8], tail: &[u8]| String::from_utf8_lossy(&[head, tail].concat()).trim().to_owned();
     let (out, err) = (&outcome.stdout, &outcome.stderr);
     [said(&out.head, &out.tail), said(&err.head, &err.tail)].join("\n").trim().to_owned()

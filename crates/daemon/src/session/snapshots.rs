@@ -1,4 +1,4 @@
-//! Snapshots of one workspace, as a session asks for them.
+//! Operations of a session on the snapshots of one workspace.
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_core::lifecycle::Operation;
@@ -12,8 +12,8 @@ use crate::registry::{Registry, Workspace};
 use crate::runner::{Handle, Request};
 
 impl Session {
-    /// Takes a snapshot of a running workspace, which runs on. It is durable when this returns. A caller that gives
-    /// up does not stop it.
+    /// Takes a snapshot of a running workspace, which runs on. The snapshot is durable when this returns. Dropping the
+    /// future does not stop it.
     pub async fn snapshot(
         &self,
         wanted: &WorkspaceRef,
@@ -25,7 +25,7 @@ impl Session {
         self.refuse_when_closing()?;
         let (workspace, handle) = self.admitted(wanted, Operation::Snapshot)?;
         let limit = self.shared().config.resources.max_snapshots_per_workspace;
-        // The runner looks again; a refusal that is certain need not wait for it.
+        // The runner checks again; this only avoids waiting for it when the refusal is certain.
         workspace.snapshots.admit(&workspace.name, &name, limit)?;
         let progress = progress.clone();
         let ask = |reply| Request::Snapshot { name, include_memory, progress, reply };
@@ -34,12 +34,12 @@ impl Session {
         Ok(SnapshotMade { workspace, snapshot, pause: taken.pause })
     }
 
-    /// The oldest first, with their sizes.
+    /// The snapshots with their sizes, oldest first.
     pub async fn snapshots(&self, wanted: &WorkspaceRef) -> Result<Vec<SnapshotInfo>, OpError> {
         Ok(self.info(wanted).await?.snapshots)
     }
 
-    /// Brings a workspace back to a snapshot, running. What was not in a snapshot is lost; no snapshot is.
+    /// Restores a workspace to a snapshot and starts it. Changes that are in no snapshot are lost; no snapshot is.
     pub async fn restore(
         &self,
         wanted: &WorkspaceRef,
@@ -56,7 +56,7 @@ impl Session {
         Ok(Restored { workspace, snapshot, rung: back.rung, warning: back.warning })
     }
 
-    /// Removes a snapshot that nobody was forked from; gives back what it was.
+    /// Deletes a snapshot that has no forks; returns what it was.
     pub async fn delete_snapshot(
         &self,
         wanted: &WorkspaceRef,
@@ -70,7 +70,7 @@ impl Session {
         Ok(info)
     }
 
-    /// How the workspace differs from one of its snapshots.
+    /// Compares the workspace with one of its snapshots.
     pub async fn diff_snapshot(
         &self,
         wanted: &WorkspaceRef,
@@ -97,7 +97,7 @@ impl Session {
         Ok((workspace.clone(), state.runners.get(&workspace.id).cloned(), snapshot))
     }
 
-    /// With its sizes, for which all layers of the volume are looked at.
+    /// Returns the snapshot with its sizes. All layers of the volume are read for that.
     pub(super) async fn measured_snapshot_of(
         &self,
         workspace: &Workspace,

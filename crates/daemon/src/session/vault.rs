@@ -1,4 +1,4 @@
-//! The notes on the host. They belong to no workspace and to no session.
+//! Access to the vault, the notes on the host. They belong to no workspace and to no session.
 
 use agentiso_vault::{Settings, Vault};
 
@@ -6,7 +6,7 @@ use super::Session;
 use crate::error::OpError;
 
 impl Session {
-    /// Where the notes are, if there is a vault.
+    /// Location and settings of the vault, if it is enabled.
     pub fn vault_settings(&self) -> Result<Settings, OpError> {
         let config = &self.shared().config.vault;
         if !config.enabled {
@@ -19,7 +19,7 @@ impl Session {
         })
     }
 
-    /// Does something with the notes. Files make whoever reads them wait, so it happens beside the tasks.
+    /// Runs work on the vault. It reads and writes files, so it runs on a blocking thread.
     pub async fn vault<T, E>(
         &self,
         work: impl FnOnce(&Vault) -> Result<T, E> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Waiting for a workspace to become another than it was.
+//! Waits for a change of one workspace.
 
 use agentiso_core::names::WorkspaceRef;
 use tokio::sync::watch;
@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use super::Session;
 use crate::info::WorkspaceInfo;
 
-/// One workspace as its owner sees it, over time. Watching is not a call: a session that only watches is idle.
+/// One workspace as its owner sees it, over time. Watching is not a call: a session that only watches counts as idle.
 #[derive(Debug)]
 pub struct Watch {
     session: Session,
@@ -16,9 +16,9 @@ pub struct Watch {
 }
 
 impl Session {
-    /// Watches a workspace from now on. It need not exist or be ours yet, and may come and go.
+    /// Starts watching a workspace. It need not exist or belong to this session yet, and may appear and vanish.
     pub fn watch(&self, wanted: &WorkspaceRef) -> Watch {
-        // Before the first look, so that nothing between the two is missed.
+        // Subscribe before the first look, so that no change between the two is missed.
         let changes = self.shared().changed.subscribe();
         let seen = self.look(wanted);
         Watch { session: self.clone(), wanted: wanted.clone(), changes, seen }
@@ -32,8 +32,9 @@ impl Session {
 }
 
 impl Watch {
-    /// Returns when the workspace is not as it was seen last: another state, machine, policy or list of snapshots, gone, or
-    /// somebody else's. Changes that follow each other closely count as one. May be dropped and called again.
+    /// Returns when the workspace differs from how it was seen last: another state, VM, policy or list of snapshots,
+    /// gone, or owned by another session. Changes in quick succession count as one. The future may be dropped and
+    /// `changed` called again.
     pub async fn changed(&mut self) {
         while self.changes.changed().await.is_ok() {
             let seen = self.session.look(&self.wanted);
@@ -42,7 +43,7 @@ impl Watch {
                 return;
             }
         }
-        // What marks changes lives as long as the session does.
+        // Unreachable in practice: the sender lives as long as the session.
         std::future::pending().await
     }
 }

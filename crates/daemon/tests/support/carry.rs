@@ -1,4 +1,4 @@
-//! Machines in files, as this world writes them.
+//! Exported files in the format of the fake host.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,8 @@ use agentiso_daemon::machines::{
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+use super::host::{FakeHost, Fault};
 use super::volume::{Frozen, Volume};
-use super::world::{Fault, World};
 
 #[derive(Serialize, Deserialize)]
 struct File {
@@ -29,7 +29,7 @@ fn read(file: &Path) -> Result<File, CarryFailure> {
     serde_json::from_slice(&text).map_err(|error| CarryFailure::Unusable { reason: error.to_string() })
 }
 
-impl World {
+impl FakeHost {
     pub(super) fn look(&self, file: &Path) -> Result<Carried, CarryFailure> {
         let File { machine, content, memory } = read(file)?;
         Ok(Carried { machine, has_memory: memory.is_some(), content_bytes: content.len() as u64 })
@@ -41,10 +41,10 @@ impl World {
         about: &About,
         target: &Target,
     ) -> Result<Exported, CarryFailure> {
-        if self.strikes(Fault::ExportFails) {
+        if self.take_fault(Fault::ExportFails) {
             return Err(failed("it was told to fail"));
         }
-        if self.strikes(Fault::ExportHangs) {
+        if self.take_fault(Fault::ExportHangs) {
             self.hanging.notify_one();
             std::future::pending::<()>().await;
         }
@@ -77,20 +77,20 @@ impl World {
     ) -> Result<Imported, CarryFailure> {
         let File { machine, content, memory } = read(arrival.file)?;
         let memory = memory.filter(|_| arrival.with_memory);
-        let lost = memory.is_some() && self.strikes(Fault::MemoryIsLost);
+        let lost = memory.is_some() && self.take_fault(Fault::MemoryIsLost);
         let memory = memory.filter(|_| !lost);
         let has_memory = memory.is_some();
         let mut volume = Volume::fresh(&content);
         volume.snapshots.insert(arrival.snapshot, Frozen { content, memory, parent: None });
         volume.origin = Some(arrival.snapshot);
         volume.save(&spec.data_dir);
-        if self.strikes(Fault::ImportFails) {
+        if self.take_fault(Fault::ImportFails) {
             return Err(CarryFailure::Unusable { reason: "it was told to fail".to_owned() });
         }
-        if self.strikes(Fault::ImportHangs) {
+        if self.take_fault(Fault::ImportHangs) {
             self.hanging.notify_one();
             cancel.cancelled().await;
-            // As a thread that notices late: whoever undoes this must have waited for it.
+            // Like a thread that notices late: the rollback must have waited for it.
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             volume.save(&spec.data_dir);
             fs::remove_dir_all(&spec.data_dir).unwrap();

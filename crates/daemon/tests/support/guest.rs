@@ -1,6 +1,6 @@
-//! A guest with one file, one word of memory and few commands: `write X` and `read` for the disk, `remember X` and
-//! `recall` for the memory, `fail`, `sleep`, which never ends, and `wait`, which ends when it is told to. Everything else
-//! is echoed.
+//! A fake guest with one file, one word of memory and few commands: `write X` and `read` for the disk, `remember X`
+//! and `recall` for the memory, `fail`, `sleep`, which never ends, and `wait`, which ends on a signal. Any other
+//! command is echoed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,32 +17,32 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
+use super::host::{FakeHost, Fault};
 use super::volume::Volume;
-use super::world::{Fault, World};
 
 #[derive(Debug)]
 pub(crate) struct FakeGuest {
-    pub(crate) world: Arc<World>,
+    pub(crate) host: Arc<FakeHost>,
     pub(crate) pid: i32,
     pub(crate) data_dir: PathBuf,
 }
 
 impl FakeGuest {
-    /// What a command says, or the code it fails with.
+    /// The output of a command, or its exit code on failure.
     fn run(&self, command: &str) -> Result<String, i32> {
         match command.split_once(' ') {
             Some(("write", text)) => {
                 let written =
-                    self.world.change_volume(&self.data_dir, |volume| text.clone_into(&mut volume.content));
+                    self.host.change_volume(&self.data_dir, |volume| text.clone_into(&mut volume.content));
                 written.map(|()| String::new()).map_err(|_| 5)
             }
             Some(("remember", text)) => {
-                self.world.remember(self.pid, text);
+                self.host.remember(self.pid, text);
                 Ok(String::new())
             }
             Some(_) | None => match command {
                 "read" => Ok(Volume::load(&self.data_dir).ok_or(5)?.content),
-                "recall" => Ok(self.world.memory(self.pid)),
+                "recall" => Ok(self.host.memory(self.pid)),
                 "fail" => Err(3),
                 said => Ok(said.to_owned()),
             },
@@ -65,10 +65,10 @@ fn refused() -> AgentFailure {
 
 impl GuestAgent for FakeGuest {
     fn exec(&self, spec: ExecSpec) -> BoxFuture<'_, Result<ExecEvents, AgentFailure>> {
-        self.world.commands.fetch_add(1, Ordering::SeqCst);
+        self.host.commands.fetch_add(1, Ordering::SeqCst);
         let started = futures::stream::iter([Ok(ExecEvent::Started { pid: 1 })]);
         let events: ExecEvents = if spec.command == "sleep" {
-            let running = KilledOnDrop(Arc::clone(&self.world.killed_commands));
+            let running = KilledOnDrop(Arc::clone(&self.host.killed_commands));
             let never = futures::stream::once(async move {
                 let _running = running;
                 std::future::pending::<Result<ExecEvent, AgentFailure>>().await
@@ -86,14 +86,14 @@ impl GuestAgent for FakeGuest {
                 exit_code: Some(code),
                 stdout: kept(said),
                 stderr: kept(complaint),
-                // No guest is believed about time.
+                // The time that a guest reports must not be trusted.
                 duration: Duration::from_secs(1 << 40),
                 ..ExecOutcome::default()
             });
-            let (world, waits) = (Arc::clone(&self.world), spec.command == "wait");
+            let (host, waits) = (Arc::clone(&self.host), spec.command == "wait");
             let told = futures::stream::once(async move {
                 if waits {
-                    world.go.notified().await;
+                    host.go.notified().await;
                 }
                 Ok(output)
             });
@@ -113,7 +113,7 @@ impl GuestAgent for FakeGuest {
 
     fn write_file(&self, _file: WriteFile, _data: Bytes) -> BoxFuture<'_, Result<(), AgentFailure>> {
         async {
-            match self.world.strikes(Fault::WriteFails) {
+            match self.host.take_fault(Fault::WriteFails) {
                 true => {
                     let message = "it was told to fail".to_owned();
                     Err(AgentFailure::Refused { code: GuestCode::NoSpace, message })

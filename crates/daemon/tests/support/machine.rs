@@ -1,4 +1,4 @@
-//! One machine of the world.
+//! One VM of the fake host.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::guest::FakeGuest;
+use super::host::{FakeHost, Fault, snapshot_failed};
 use super::volume::Volume;
-use super::world::{Fault, World, snapshot_failed};
 
 #[derive(Debug)]
 pub(crate) struct FakeMachine {
-    pub(crate) world: Arc<World>,
+    pub(crate) host: Arc<FakeHost>,
     pub(crate) record: MachineRecord,
     pub(crate) data_dir: PathBuf,
     pub(crate) exit: watch::Receiver<Option<String>>,
@@ -34,7 +34,7 @@ impl Machine for FakeMachine {
 
     fn agent(&self) -> Arc<dyn GuestAgent> {
         Arc::new(FakeGuest {
-            world: Arc::clone(&self.world),
+            host: Arc::clone(&self.host),
             pid: self.record.pid,
             data_dir: self.data_dir.clone(),
         })
@@ -47,15 +47,15 @@ impl Machine for FakeMachine {
         _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<SnapshotTaken, SnapshotFailure>> {
         async move {
-            self.world.snapshots_begun.fetch_add(1, Ordering::SeqCst);
-            let takes = *self.world.snapshot_takes.lock().unwrap();
+            self.host.snapshots_begun.fetch_add(1, Ordering::SeqCst);
+            let takes = *self.host.snapshot_takes.lock().unwrap();
             tokio::time::sleep(takes).await;
-            if self.world.strikes(Fault::SnapshotFails) {
+            if self.host.take_fault(Fault::SnapshotFails) {
                 return Err(snapshot_failed("it was told to fail"));
             }
-            let memory = include_memory.then(|| self.world.memory(self.record.pid));
-            self.world.change_volume(&self.data_dir, |volume| volume.freeze(snapshot, memory))?;
-            if self.world.strikes(Fault::SnapshotFailsHalfway) {
+            let memory = include_memory.then(|| self.host.memory(self.record.pid));
+            self.host.change_volume(&self.data_dir, |volume| volume.freeze(snapshot, memory))?;
+            if self.host.take_fault(Fault::SnapshotFailsHalfway) {
                 return Err(snapshot_failed("it was told to fail halfway"));
             }
             Ok(SnapshotTaken { pause: Duration::from_millis(7) })
@@ -64,7 +64,7 @@ impl Machine for FakeMachine {
     }
 
     fn delete_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), SnapshotFailure>> {
-        async move { self.world.delete_snapshot(&self.data_dir, snapshot).await }.boxed()
+        async move { self.host.delete_snapshot(&self.data_dir, snapshot).await }.boxed()
     }
 
     fn diff<'a>(
@@ -72,20 +72,20 @@ impl Machine for FakeMachine {
         snapshot: SnapshotId,
         _cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
-        async move { self.world.diff(&self.data_dir, snapshot) }.boxed()
+        async move { self.host.diff(&self.data_dir, snapshot) }.boxed()
     }
 
     fn settle<'a>(&'a self, known: &'a [SnapshotId]) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
-        async move { self.world.settle(&self.data_dir, known) }.boxed()
+        async move { self.host.settle(&self.data_dir, known) }.boxed()
     }
 
     fn tidy<'a>(&'a self, interrupted: &'a CancellationToken) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
-        let read = Volume::load(&self.data_dir).filter(|_| self.world.strikes(Fault::TidyingTakesLong));
+        let read = Volume::load(&self.data_dir).filter(|_| self.host.take_fault(Fault::TidyingTakesLong));
         let Some(volume) = read else { return async { Ok(()) }.boxed() };
         let directory = self.data_dir.clone();
-        // What has begun goes on, whether somebody waits for it or not: in the real one, too, threads do it.
+        // Begun work continues even if it is not awaited; in the real implementation it also runs on threads.
         let interrupted = interrupted.clone();
-        self.world.hanging.notify_one();
+        self.host.hanging.notify_one();
         let done = tokio::spawn(async move {
             interrupted.cancelled().await;
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -96,21 +96,21 @@ impl Machine for FakeMachine {
 
     fn identify<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), BootFailure>> {
         async move {
-            if self.world.strikes(Fault::IdentifyFails) {
+            if self.host.take_fault(Fault::IdentifyFails) {
                 return Err(BootFailure::Failed { reason: "it was told to fail".to_owned() });
             }
-            self.world.identify(self.record.pid, &spec.hostname);
+            self.host.identify(self.record.pid, &spec.hostname);
             Ok(())
         }
         .boxed()
     }
 
     fn stalled(&self) -> BoxFuture<'static, String> {
-        self.world.stalled(self.record.pid)
+        self.host.stalled(self.record.pid)
     }
 
     fn go_on(&self) -> BoxFuture<'_, Result<Option<String>, SnapshotFailure>> {
-        async move { Ok(self.world.go_on(self.record.pid)) }.boxed()
+        async move { Ok(self.host.go_on(self.record.pid)) }.boxed()
     }
 
     fn exited(&self) -> BoxFuture<'static, ExitReason> {
@@ -127,9 +127,9 @@ impl Machine for FakeMachine {
 
     fn shutdown(&self, _grace: Duration) -> BoxFuture<'_, ExitReason> {
         async move {
-            let takes = *self.world.shutdown_takes.lock().unwrap();
+            let takes = *self.host.shutdown_takes.lock().unwrap();
             tokio::time::sleep(takes).await;
-            self.world.kill(self.record.pid, "powered off");
+            self.host.kill(self.record.pid, "powered off");
             ExitReason { clean: true, text: "powered off".to_owned() }
         }
         .boxed()
@@ -137,9 +137,9 @@ impl Machine for FakeMachine {
 
     fn kill(&self) -> BoxFuture<'_, ()> {
         async move {
-            let takes = *self.world.kill_takes.lock().unwrap();
+            let takes = *self.host.kill_takes.lock().unwrap();
             tokio::time::sleep(takes).await;
-            self.world.kill(self.record.pid, "killed");
+            self.host.kill(self.record.pid, "killed");
         }
         .boxed()
     }

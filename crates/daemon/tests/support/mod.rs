@@ -1,12 +1,12 @@
-//! A world of machines for tests: processes and disks are files, so that they outlive a daemon as real ones do,
-//! and every step can be told to fail or to hang.
+//! A fake host for tests: processes and disks are files, so that they outlive a daemon as real ones do, and every
+//! step can be made to fail or to hang.
 #![allow(dead_code, unused_imports, reason = "each test program uses its own part of it")]
 
 mod carry;
 mod guest;
+mod host;
 mod machine;
 mod volume;
-mod world;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use agentiso_core::config::{Config, UserDirs};
 use agentiso_core::names::{SnapshotName, WorkspaceName, WorkspaceRef};
 use agentiso_daemon::{CreateRequest, Daemon, ExecSpec, OpError, Session};
 
+pub(crate) use host::{FakeHost, FakeMachines, Fault};
 pub(crate) use volume::Volume;
-pub(crate) use world::{Fault, Handle, World};
 
-/// A configuration whose every path is below `root`, without a pool unless `more` asks for one.
+/// A configuration with every path below `root`, without a pool unless `more` asks for one.
 pub(crate) fn config(root: &Path, more: &str) -> Config {
     let dirs = UserDirs { uid: 1000, home: root.into(), state_home: None, runtime_dir: None };
     let pool = if more.contains("[pool]") { "" } else { "[pool]\nenabled = false\n" };
@@ -26,8 +26,10 @@ pub(crate) fn config(root: &Path, more: &str) -> Config {
     Config::parse(&text, &dirs).expect("a valid configuration")
 }
 
-pub(crate) async fn open(root: &Path, world: &Arc<World>) -> Daemon {
-    Daemon::open_with(config(root, ""), Arc::new(Handle(Arc::clone(world)))).await.expect("the daemon opens")
+pub(crate) async fn open(root: &Path, host: &Arc<FakeHost>) -> Daemon {
+    Daemon::open_with(config(root, ""), Arc::new(FakeMachines(Arc::clone(host))))
+        .await
+        .expect("the daemon opens")
 }
 
 pub(crate) fn named(name: &str) -> CreateRequest {
@@ -47,14 +49,18 @@ pub(crate) fn snap(name: &str) -> SnapshotName {
     SnapshotName::parse(name).expect("a valid name")
 }
 
-/// Runs a command in a workspace and gives back what it said.
-pub(crate) async fn say(session: &Session, workspace: &str, command: &str) -> Result<String, OpError> {
+/// Runs a command in a workspace and returns its output.
+pub(crate) async fn run_command(
+    session: &Session,
+    workspace: &str,
+    command: &str,
+) -> Result<String, OpError> {
     let outcome = session.guest(&by_name(workspace)).await?.exec(ExecSpec::shell(command)).await?;
     assert_eq!(outcome.exit_code, Some(0), "{command}");
     Ok(String::from_utf8(outcome.stdout.head.to_vec()).expect("text"))
 }
 
-/// Waits for something that another task is about to bring about.
+/// Waits for a condition that another task is about to fulfil.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
     while !holds() {

@@ -1,4 +1,4 @@
-//! The disk of a workspace as one file: what it holds, its snapshots, and the tree they form.
+//! The disk of a workspace as one file: its content, its snapshots, and the tree they form.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,11 +13,11 @@ const FILE: &str = "disk.qcow2";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Volume {
     pub(crate) content: String,
-    /// Memory that a branch brings along for its first boot.
+    /// Memory that a fork gets for its first boot.
     pub(crate) memory: Option<String>,
     pub(crate) origin: Option<SnapshotId>,
     pub(crate) snapshots: BTreeMap<SnapshotId, Frozen>,
-    /// Begun since the volume was last settled.
+    /// Snapshots begun since the volume was last settled.
     #[serde(default)]
     pub(crate) unconfirmed: BTreeSet<SnapshotId>,
 }
@@ -39,7 +39,7 @@ impl Volume {
         Some(serde_json::from_str(&text).expect("a whole volume"))
     }
 
-    /// Replaced as a whole: what a crash leaves is the one before or the one after.
+    /// Replaces the file as a whole: a crash leaves the old one or the new one.
     pub(crate) fn save(&self, directory: &Path) {
         fs::create_dir_all(directory).unwrap();
         let temporary = directory.join("disk.tmp");
@@ -76,7 +76,7 @@ impl Volume {
     }
 
     pub(crate) fn settle(&mut self, known: &[SnapshotId]) {
-        // As the real one does: books that list what is not there may lack what is.
+        // As the real volume does: a list with snapshots that do not exist may also lack some that do.
         if known.iter().all(|id| self.snapshots.contains_key(id)) {
             let unknown: Vec<_> = self.snapshots.keys().filter(|id| !known.contains(id)).copied().collect();
             unknown.into_iter().for_each(|id| self.remove(id));
@@ -84,7 +84,7 @@ impl Volume {
         self.unconfirmed.clear();
     }
 
-    /// A parent before its children.
+    /// Lists a parent before its children.
     pub(crate) fn listed(&self) -> Vec<DiskSnapshot> {
         let depth = |id: &SnapshotId| {
             let parent = |id: &SnapshotId| self.snapshots.get(id).and_then(|frozen| frozen.parent);

@@ -1,8 +1,8 @@
-//! The checksum of the journal, as the kernel computes it: without inverting the result.
+//! CRC-32C as the kernel computes it for the journal: without inverting the result.
 
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// `TABLES[n][b]`: what byte `b` does to the checksum when `n` bytes follow it.
+/// `TABLES[n][b]`: the effect of byte `b` on the checksum if `n` bytes follow it.
 static TABLES: [[u32; 256]; 8] = tables();
 
 const fn tables() -> [[u32; 256]; 8] {
@@ -31,7 +31,7 @@ const fn tables() -> [[u32; 256]; 8] {
     tables
 }
 
-/// Carries a checksum on over more bytes. A new one begins with `!0`.
+/// Continues a checksum over more bytes. A new one begins with `!0`.
 pub(super) fn update(mut crc: u32, bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<8>();
     for word in words {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_standard_check_value_comes_out() {
+    fn crc32c_matches_the_standard_check_value() {
         assert_eq!(!update(!0, b"123456789"), 0xE306_9283);
         assert_eq!(update(update(!0, b"12345"), b"6789"), update(!0, b"123456789"));
         assert_eq!(!update(!0, &[0; 32]), 0x8A91_36AA);

@@ -1,6 +1,6 @@
 //! Directories: lists of names, block by block.
 //!
-//! Indexed directories need no special care: their index hides in entries that are not in use.
+//! Indexed directories need no special treatment: their index is hidden in unused entries.
 
 use super::error::Ext4Error;
 use super::le::{u16_at, u32_at};
@@ -10,14 +10,14 @@ const HEADER: usize = 8;
 /// The names of a directory, sorted.
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
-    /// All names, one after the other: millions of them must not be millions of allocations.
+    /// All names in one buffer, to avoid millions of allocations.
     names: Vec<u8>,
-    places: Vec<Place>,
+    spans: Vec<NameSpan>,
     blocks: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct NameSpan {
     inode: u32,
     start: u32,
     length: u8,
@@ -31,23 +31,23 @@ pub struct Entry<'a> {
 
 impl Entries {
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.spans.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.spans.is_empty()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.places.iter().map(|place| Entry { name: name(&self.names, place), inode: place.inode })
+        self.spans.iter().map(|span| Entry { name: name(&self.names, span), inode: span.inode })
     }
 
-    /// How many blocks were read for them.
+    /// The number of blocks that were read.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Adds what a block of a directory lists, without the directory itself and its parent.
+    /// Adds the entries of one block of a directory, except `.` and `..`.
     ///
     /// The caller bounds a directory's size, and with it the length of all names, well below 4 GiB.
     pub(super) fn add_block(
@@ -59,7 +59,7 @@ impl Entries {
         let mut rest = block;
         while !rest.is_empty() {
             let length = match usize::from(u16_at(rest, 4)) {
-                // Blocks of 64 KiB: their length does not fit the field.
+                // In blocks of 64 KiB the length does not fit the field.
                 0 | 0xFFFF if block.len() == 1 << 16 => block.len(),
                 length => length,
             };
@@ -67,7 +67,7 @@ impl Entries {
             let Some(entry) = entry.filter(|_| length.is_multiple_of(4)) else {
                 return Err(wrong("an entry does not fit"));
             };
-            // The byte behind it is the type, or nothing in file systems without types.
+            // The next byte is the type, or unused in file systems without types.
             let name_length = rest[6];
             let name = entry.get(..name_length.into()).ok_or_else(|| wrong("a name does not fit"))?;
             rest = &rest[length..];
@@ -77,7 +77,7 @@ impl Entries {
             if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
                 return Err(wrong("a name is none"));
             }
-            self.places.push(Place { inode, start: self.names.len() as u32, length: name_length });
+            self.spans.push(NameSpan { inode, start: self.names.len() as u32, length: name_length });
             self.names.extend_from_slice(name);
         }
         Ok(())
@@ -85,12 +85,12 @@ impl Entries {
 
     pub(super) fn sort(&mut self) {
         let names = &self.names;
-        self.places.sort_unstable_by(|a, b| name(names, a).cmp(name(names, b)));
+        self.spans.sort_unstable_by(|a, b| name(names, a).cmp(name(names, b)));
     }
 }
 
-fn name<'a>(names: &'a [u8], place: &Place) -> &'a [u8] {
-    &names[place.start as usize..][..place.length.into()]
+fn name<'a>(names: &'a [u8], span: &NameSpan) -> &'a [u8] {
+    &names[span.start as usize..][..span.length.into()]
 }
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(0u8..20, 0..200)) {
+        fn directory_reader_never_panics(bytes in proptest::collection::vec(0u8..20, 0..200)) {
             let mut entries = Entries::default();
             let _ = entries.add_block(&bytes, |what| Ext4Error::Journal { what });
             entries.sort();

@@ -1,4 +1,4 @@
-//! What can be wrong with a file system.
+//! Errors of the file system reader.
 
 use std::io;
 

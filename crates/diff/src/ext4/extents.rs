@@ -1,4 +1,4 @@
-//! Extent trees: which blocks of the disk hold a file's content.
+//! Extent trees, which map a file's content to blocks of the disk.
 
 use super::error::Ext4Error;
 use super::inode::Inode;
@@ -8,13 +8,13 @@ const MAGIC: u16 = 0xF30A;
 const HEADER: usize = 12;
 const ENTRY: usize = 12;
 
-/// The kernel's limit.
+/// The kernel's limit for the depth of a tree.
 const MAX_DEPTH: u16 = 5;
 
-/// A tree of this many nodes maps a file of terabytes in the smallest of pieces.
+/// The most nodes of a tree: more than [`MAX_EXTENTS`] need, and few enough to visit.
 const MAX_NODES: usize = 1 << 16;
 
-/// What is kept of one file at most: 64 MiB.
+/// The most extents of one file that are kept: 48 MiB of memory, and a file of 8 GiB in the smallest pieces.
 const MAX_EXTENTS: usize = 1 << 21;
 
 /// Longer extents are allocated but not written, and read as zeroes.
@@ -28,11 +28,11 @@ pub struct Extent {
     pub blocks: u32,
     /// The first block, counted on the disk.
     pub physical: u64,
-    /// Otherwise the blocks read as zeroes.
+    /// If false, the blocks read as zeroes.
     pub written: bool,
 }
 
-/// The tree of one file, while it is read.
+/// The state while the tree of one file is read.
 pub(super) struct Tree<'a, R> {
     number: u32,
     disk_blocks: u64,
@@ -53,7 +53,7 @@ impl<'a, R: Fn(u64) -> Result<Vec<u8>, Ext4Error>> Tree<'a, R> {
         Ok(tree.extents)
     }
 
-    /// Recursion is bounded, since each level is one less than the level above.
+    /// Reads a node. Recursion is bounded, since the depth decreases with each level.
     fn node(&mut self, node: &[u8], depth: Option<u16>) -> Result<(), Ext4Error> {
         if u16_at(node, 0) != MAGIC {
             return Err(self.wrong("a node does not begin like one"));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_are_taken_in_order_and_within_the_disk() {
+    fn extents_must_be_ordered_and_on_disk() {
         let found = read(&[(0, 2, 10), (5, (1 << 15) + 3, 20)]).unwrap();
         let first = Extent { logical: 0, blocks: 2, physical: 10, written: true };
         assert_eq!(found, [first, Extent { logical: 5, blocks: 3, physical: 20, written: false }]);

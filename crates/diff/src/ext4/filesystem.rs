@@ -17,23 +17,23 @@ use crate::read_at::ReadAt;
 
 pub const ROOT_INODE: u32 = 2;
 
-/// Inode tables are read and remembered in pieces of this size.
+/// Inode tables are read and cached in pieces of this size.
 const PIECE: u64 = 32 << 10;
 
-/// How many pieces are remembered: 16 MiB, the inodes of 65,536 files.
+/// The number of cached pieces: 16 MiB, the inodes of 65,536 files.
 const CACHED_PIECES: usize = 512;
 
-/// Some million names. All of a directory is in memory while it is compared.
+/// The largest directory: some million names. It is in memory while it is compared.
 const MAX_DIRECTORY: u64 = 128 << 20;
 
-/// Blocks of extent trees that are read in all. Few directories need one; a damaged file system could ask for any
-/// number.
+/// The most blocks of extent trees that are read in total. Few directories need one; a damaged file system could
+/// require any number.
 const MAX_NODES: u32 = 1 << 20;
 
-/// A longer target cannot be used by any system call.
+/// The longest target of a symbolic link. No system call accepts a longer one.
 const MAX_TARGET: u64 = 4096;
 
-/// An ext4 file system, as it is after its journal is replayed.
+/// An ext4 file system in its state after its journal is replayed.
 #[derive(Debug)]
 pub struct FileSystem<'d, D: ?Sized> {
     disk: &'d D,
@@ -41,7 +41,7 @@ pub struct FileSystem<'d, D: ?Sized> {
     tables: Box<[u64]>,
     replacements: HashMap<u64, Replacement>,
     pieces: RefCell<Cache<u64, Arc<[u8]>>>,
-    /// How many blocks of extent trees were read.
+    /// The number of extent tree blocks read so far.
     nodes: Cell<u32>,
 }
 
@@ -76,7 +76,7 @@ impl<'d, D: ReadAt + ?Sized> FileSystem<'d, D> {
         }
     }
 
-    /// How many blocks are taken from the journal.
+    /// The number of blocks that are taken from the journal.
     pub fn replayed_blocks(&self) -> usize {
         self.replacements.len()
     }
@@ -85,7 +85,7 @@ impl<'d, D: ReadAt + ?Sized> FileSystem<'d, D> {
         self.superblock.block_size()
     }
 
-    /// Fails for inodes that are not in use.
+    /// Reads an inode. Fails for inodes that are not in use.
     pub fn inode(&self, number: u32) -> Result<Inode, Ext4Error> {
         let record = self.inode_place(number)?;
         let piece = self.piece(record.start / PIECE)?;
@@ -95,7 +95,7 @@ impl<'d, D: ReadAt + ?Sized> FileSystem<'d, D> {
             .ok_or(Ext4Error::Inode { number, what: "it is not in use" })
     }
 
-    /// Where on the disk an inode is.
+    /// The position of an inode on the disk.
     pub(crate) fn inode_place(&self, number: u32) -> Result<Range<u64>, Ext4Error> {
         let missing = Ext4Error::NoInode { number };
         let Some(index) = number.checked_sub(1).filter(|_| number <= self.superblock.inodes) else {
@@ -113,7 +113,7 @@ impl<'d, D: ReadAt + ?Sized> FileSystem<'d, D> {
         self.entries_in(directory, &self.directory_extents(directory)?)
     }
 
-    /// A directory's extents, as far as its size reaches.
+    /// A directory's extents, limited to its size.
     pub(crate) fn directory_extents(&self, directory: &Inode) -> Result<Vec<Extent>, Ext4Error> {
         let (number, size) = (directory.number(), directory.size());
         if directory.kind() != Kind::Directory {
@@ -147,7 +147,7 @@ impl<'d, D: ReadAt + ?Sized> FileSystem<'d, D> {
         Ok(entries)
     }
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     pub fn target(&self, link: &Inode) -> Result<Vec<u8>, Ext4Error> {
         if let Some(target) = link.short_target() {
             return Ok(target.to_vec());
@@ -160,7 +160,7 @@ impl<'d, D: ReadAt + ?Sized> FileSystem<'d, D> {
         Ok(target)
     }
 
-    /// Where the content of a file is.
+    /// The extents of a file's content.
     pub fn extents(&self, inode: &Inode) -> Result<Vec<Extent>, Ext4Error> {
         let read = |block| {
             self.nodes.set(self.nodes.get() + 1);
@@ -175,7 +175,7 @@ impl<'d, D: ReadAt + ?Sized> FileSystem<'d, D> {
         Tree::extents(inode, self.superblock.blocks, &read)
     }
 
-    /// Reads the content of a file, given its extents. What they do not cover is zero.
+    /// Reads the content of a file, given its extents. Gaps read as zeroes.
     pub fn read_file(&self, extents: &[Extent], offset: u64, buf: &mut [u8]) -> Result<(), Ext4Error> {
         buf.fill(0);
         let end = offset.saturating_add(buf.len() as u64);
@@ -215,7 +215,7 @@ impl<'d, D: ReadAt + ?Sized> FileSystem<'d, D> {
         Ok(content)
     }
 
-    /// A piece of the disk, remembered for the next inode.
+    /// A piece of the disk, cached for the next inode.
     fn piece(&self, index: u64) -> Result<Arc<[u8]>, Ext4Error> {
         if let Some(piece) = self.pieces.borrow_mut().get(index, |_| 1) {
             return Ok(piece);
@@ -229,7 +229,7 @@ impl<'d, D: ReadAt + ?Sized> FileSystem<'d, D> {
         Ok(piece)
     }
 
-    /// Reads the disk as it is after the journal was replayed.
+    /// Reads the disk in its state after the journal is replayed.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Ext4Error> {
         read(self.disk, offset, buf)?;
         if self.replacements.is_empty() || buf.is_empty() {

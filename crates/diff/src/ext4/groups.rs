@@ -1,10 +1,10 @@
-//! Group descriptors: where each group keeps its inodes.
+//! Group descriptors, which contain the position of each group's inode table.
 
 use super::error::Ext4Error;
 use super::le::{joined, u32_at};
 use super::superblock::Superblock;
 
-/// Reads the place of every group's inode table, in bytes.
+/// Reads the position of every group's inode table, in bytes.
 pub(super) fn inode_tables(
     superblock: &Superblock,
     read: impl Fn(u64, &mut [u8]) -> Result<(), Ext4Error>,

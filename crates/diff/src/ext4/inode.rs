@@ -1,4 +1,4 @@
-//! An inode: what a file is, apart from its name and its content.
+//! Inodes: the attributes of a file, without its name and content.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::le::{joined, u16_at, u32_at};
 
 const FLAG_EXTENTS: u32 = 0x80000;
 
-/// What fits into an inode is a symbolic link's target kept there.
+/// The size of an inode's block field. A shorter symbolic link's target is stored in it.
 const BLOCK_BYTES: usize = 60;
 
-/// What every inode has; longer ones say how much more.
+/// The length of the fields that every inode has. Longer records contain the length of the rest.
 const BASE_LENGTH: usize = 128;
 
 /// A file's type.
@@ -36,7 +36,7 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// None if the record is not one of a file in use.
+    /// `None` if the inode is not in use.
     pub(super) fn parse(
         number: u32,
         piece: Arc<[u8]>,
@@ -91,22 +91,22 @@ impl Inode {
         u32::from(u16_at(self.record(), 0x7A)) << 16 | u32::from(u16_at(self.record(), 0x18))
     }
 
-    /// When the content was written, as stored: seconds, and nanoseconds with the upper bits of the seconds.
+    /// The modification time of the content, as stored: seconds, and nanoseconds with the upper bits of the seconds.
     pub fn mtime(&self) -> (u32, u32) {
         (u32_at(self.record(), 0x10), self.extra_field(0x88))
     }
 
-    /// When anything about the file was changed, as stored.
+    /// The change time of the inode, as stored.
     pub fn ctime(&self) -> (u32, u32) {
         (u32_at(self.record(), 0x0C), self.extra_field(0x84))
     }
 
-    /// Which use of the inode's number this is.
+    /// The generation of the inode, which changes when its number is reused.
     pub fn generation(&self) -> u32 {
         u32_at(self.record(), 0x64)
     }
 
-    /// All bytes of the record: equal records are equal files, up to their content.
+    /// All bytes of the record. Files with equal records are equal except for their content.
     pub(crate) fn record(&self) -> &[u8] {
         &self.piece[self.start..self.start + self.length]
     }
@@ -140,7 +140,7 @@ impl Inode {
         u16_at(self.record(), BASE_LENGTH).into()
     }
 
-    /// A field that only inodes have which say so.
+    /// A field beyond the base length; 0 if the record does not have it.
     fn extra_field(&self, at: usize) -> u32 {
         if at + 4 <= BASE_LENGTH + self.extra_length() { u32_at(self.record(), at) } else { 0 }
     }

@@ -1,11 +1,11 @@
-//! The journal of a file system that was not unmounted: complete transactions replace blocks of the disk.
+//! Replay of the journal of a file system that was not unmounted: complete transactions replace blocks of the disk.
 //!
 //! ```text
 //! superblock │ … │ descriptor │ data │ data │ revoke │ commit │ descriptor │ data │ commit │ (older things)
 //!                  start ──▶   sequence 7               ✓       sequence 8            ✓       end: not sequence 9
 //! ```
 //!
-//! A transaction counts when its commit block is there and intact. A revoked block is not taken from the revoking
+//! A transaction counts if its commit block is present and intact. A revoked block is not taken from the revoking
 //! transaction or an earlier one.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ const BITS_64: u32 = 0x2;
 const CHECKSUM_V2: u32 = 0x8;
 const CHECKSUM_V3: u32 = 0x10;
 const FAST_COMMIT: u32 = 0x20;
-/// Revocations and asynchronous commits change nothing for a reader.
+/// The supported features. Revocations and asynchronous commits make no difference to a reader.
 const KNOWN: u32 = 0x1 | BITS_64 | 0x4 | CHECKSUM_V2 | CHECKSUM_V3;
 
 const HEADER: usize = 12;
@@ -38,18 +38,18 @@ const TAG_ESCAPED: u32 = 0x1;
 const TAG_SAME_UUID: u32 = 0x2;
 const TAG_LAST: u32 = 0x8;
 
-/// 4 GiB in blocks of 4 KiB; journals are made with 1 GiB at most.
+/// The largest journal: 4 GiB in blocks of 4 KiB. Journals are made with at most 1 GiB.
 const MAX_BLOCKS: u32 = 1 << 20;
 
-/// What is remembered of revocations: those of 4 GiB of directories and extents that were deleted at once.
+/// The most revocations that are kept: those of 4 GiB of deleted directories and extents.
 const MAX_REVOKED: usize = 1 << 20;
 
-/// Where the newer content of a block is.
+/// The position of the newer content of a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replacement {
-    /// The block of the disk that holds it, in the journal.
+    /// The block of the disk, inside the journal, that has the content.
     physical: u64,
-    /// Whether its first bytes were blanked, because they look like those of a journal block.
+    /// Whether its first bytes were zeroed, because they look like those of a journal block.
     escaped: bool,
 }
 
@@ -58,7 +58,7 @@ impl Replacement {
         self.physical
     }
 
-    /// Undoes the escaping in the block's content, of which `start` is the beginning.
+    /// Undoes the escaping of the block's first bytes.
     pub(super) fn restore(self, start: &mut [u8; 4]) {
         if self.escaped {
             *start = MAGIC.to_be_bytes();
@@ -66,7 +66,8 @@ impl Replacement {
     }
 }
 
-/// Reads the journal in these extents; the answer says which blocks of the disk to take from elsewhere.
+/// Reads the journal in these extents. Returns the blocks of the disk that are replaced, with the position of their
+/// content.
 pub(super) fn replay<R: Fn(u64) -> Result<Vec<u8>, Ext4Error>>(
     extents: &[Extent],
     disk_blocks: u64,
@@ -94,7 +95,7 @@ struct Tag {
     target: u64,
     flags: u32,
     checksum: u32,
-    /// Where the content is, in the journal.
+    /// The position of the content in the journal.
     block: u32,
     sequence: u32,
 }
@@ -106,7 +107,7 @@ struct Transaction {
 }
 
 impl<'a, R: Fn(u64) -> Result<Vec<u8>, Ext4Error>> Log<'a, R> {
-    /// None if the journal is empty.
+    /// `None` if the journal is empty.
     fn open(extents: &'a [Extent], read: R) -> Result<Option<Self>, Ext4Error> {
         let wrong = |what| Ext4Error::Journal { what };
         let closed = Self { extents, read, features: 0, seed: 0, first: 0, end: 1, start: 0, sequence: 0 };
@@ -138,7 +139,7 @@ impl<'a, R: Fn(u64) -> Result<Vec<u8>, Ext4Error>> Log<'a, R> {
         }
         let seed = crc32c::update(!0, &block[0x30..0x40]);
         let log = Self { features, seed, first, end, start, sequence: u32_at(&block, 0x18), ..closed };
-        // This one checksum does not begin with the seed, which is in the block itself.
+        // This checksum does not begin with the seed, because the seed is in the block itself.
         let sum = checksum_without(!0, &block[..SUPERBLOCK_LENGTH], SUPERBLOCK_CHECKSUM);
         if log.has_checksums() && sum != u32_at(&block, SUPERBLOCK_CHECKSUM) {
             return Err(wrong("its superblock is damaged"));
@@ -170,7 +171,7 @@ impl<'a, R: Fn(u64) -> Result<Vec<u8>, Ext4Error>> Log<'a, R> {
         Ok(replacements)
     }
 
-    /// The tags of all complete transactions in order, and by which transaction blocks were last revoked.
+    /// The tags of all complete transactions in order, and the last transaction that revoked each block.
     fn transactions(&self) -> Result<(Vec<Tag>, HashMap<u64, u32>), Ext4Error> {
         let (mut tags, mut revoked) = (Vec::new(), HashMap::new());
         let mut open = Transaction::default();
@@ -209,7 +210,8 @@ impl<'a, R: Fn(u64) -> Result<Vec<u8>, Ext4Error>> Log<'a, R> {
                     revoked.extend(done.revoked.into_iter().map(|block| (block, sequence)));
                     sequence = sequence.wrapping_add(1);
                 }
-                // Not written to its end: what the last crash cut off, or older than the journal's last turn.
+                // The end of the log: a transaction that a crash interrupted, or blocks from before the journal
+                // wrapped.
                 _ => break,
             }
             if walked > self.end {
@@ -219,7 +221,7 @@ impl<'a, R: Fn(u64) -> Result<Vec<u8>, Ext4Error>> Log<'a, R> {
         Ok((tags, revoked))
     }
 
-    /// Target, flags and checksum of each block that follows a descriptor.
+    /// The target, flags and checksum of each block that follows a descriptor.
     fn tags(&self, block: &[u8]) -> Vec<(u64, u32, u32)> {
         let (v3, wide) = (self.features & CHECKSUM_V3 != 0, self.features & BITS_64 != 0);
         let length = match (v3, self.features & CHECKSUM_V2 != 0) {
@@ -310,18 +312,18 @@ impl<'a, R: Fn(u64) -> Result<Vec<u8>, Ext4Error>> Log<'a, R> {
     }
 }
 
-/// Sequence numbers wrap around.
+/// Whether `a` is later than `b`. Sequence numbers wrap around.
 fn is_later(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }
 
-/// The checksum of a block whose own checksum, at `field`, counts as zero.
+/// The checksum of a block, with its own checksum field at `field` taken as zero.
 fn checksum_without(seed: u32, block: &[u8], field: usize) -> u32 {
     let before = crc32c::update(seed, &block[..field]);
     crc32c::update(crc32c::update(before, &[0; 4]), &block[field + 4..])
 }
 
-/// The journal's numbers have the other byte order than the file system's.
+/// A big-endian number. The file system's other numbers are little-endian.
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|part| part.try_into().ok()).map_or(0, u32::from_be_bytes)
 }

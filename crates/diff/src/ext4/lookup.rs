@@ -1,4 +1,4 @@
-//! Finding a file by its path.
+//! Finds a file by its path.
 
 use std::collections::VecDeque;
 
@@ -7,15 +7,15 @@ use super::filesystem::{FileSystem, ROOT_INODE};
 use super::inode::{Inode, Kind};
 use crate::read_at::ReadAt;
 
-/// Symbolic links on the way to one file, as many as Linux follows.
+/// The most symbolic links in one lookup, as in Linux.
 const MAX_LINKS: u32 = 40;
 
-/// Names on the way to one file, those of links included. Every one of them costs the reading of a directory.
+/// The most path components in one lookup, including those of links. Each requires reading a directory.
 const MAX_STEPS: u32 = 256;
 
 impl<D: ReadAt + ?Sized> FileSystem<'_, D> {
-    /// What a path leads to for a process whose root directory this file system is: symbolic links are followed.
-    /// `None` if it leads nowhere, or in a circle.
+    /// Resolves a path for a process whose root directory is this file system. Symbolic links are followed. `None` if
+    /// there is no such file, or the links form a loop.
     pub fn find(&self, path: &[u8]) -> Result<Option<Inode>, Ext4Error> {
         let mut rest: VecDeque<Vec<u8>> = names(path).collect();
         let mut above = Vec::new();

@@ -1,9 +1,9 @@
-//! The superblock: what the rest of the file system looks like.
+//! The superblock, which describes the layout of the file system.
 
 use super::error::Ext4Error;
 use super::le::{joined, u16_at, u32_at};
 
-/// Where the superblock is on every disk, and how long.
+/// The position and length of the superblock on every disk.
 pub(super) const OFFSET: u64 = 1024;
 pub(super) const LENGTH: usize = 1024;
 
@@ -16,8 +16,8 @@ const LARGE_DIRECTORIES: u32 = 0x4000;
 const SPARSE_SUPER: u32 = 0x1;
 const SPARSE_SUPER_2: u32 = 0x200;
 
-/// Types in directories, extents, multiple mount protection, flexible groups, attributes in inodes, checksum seed,
-/// case folding: either always read, or of no concern to who reads inodes and names.
+/// Types in directories, extents, multiple mount protection, flexible groups, attributes in inodes, checksum seed, case
+/// folding: features that are supported, or irrelevant for reading inodes and names.
 const IGNORED: u32 = 0x2 | 0x40 | 0x100 | 0x200 | 0x400 | 0x2000 | 0x20000;
 
 const REFUSED: [(u32, &str); 5] = [
@@ -28,7 +28,7 @@ const REFUSED: [(u32, &str); 5] = [
     (0x10000, "encryption"),
 ];
 
-/// 128 TiB in blocks of 4 KiB. Their places take 8 MiB of memory.
+/// The most groups: 128 TiB in blocks of 4 KiB. The positions of their tables take 8 MiB of memory.
 const MAX_GROUPS: u64 = 1 << 20;
 
 const MAX_BYTES: u64 = 1 << 60;
@@ -65,7 +65,7 @@ impl Superblock {
         let block_size = 1u64 << block_bits;
         let high = if bits_64 { u32_at(bytes, 0x150) } else { 0 };
         let blocks = joined(high, u32_at(bytes, 0x04));
-        // So that the place of every block is a number of bytes that can be added to.
+        // Limited so that byte offsets of blocks cannot overflow.
         let blocks = checked("number of blocks", blocks, |blocks| blocks <= MAX_BYTES >> block_bits)?;
         let first_data_block = u64::from(u32_at(bytes, 0x14));
         checked("first block", first_data_block, |first| first < blocks && first <= 1)?;
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_of_the_superblock_are_where_the_kernel_has_them() {
+    fn sparse_superblock_groups_are_powers() {
         assert!(
             [1, 3, 5, 7, 9, 25, 27, 49]
                 .iter()

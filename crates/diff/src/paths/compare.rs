@@ -1,33 +1,33 @@
-//! Whether a path that both trees have was modified:
+//! Decides whether a path that is in both trees was modified:
 //!
 //! * Anything: its type, permissions, owner, group or extended attributes differ.
-//! * A regular file: its size or modification time differ; or its content does, as far as it was touched in another way
-//!   (another inode, another change time) or it is known which blocks the disks share.
+//! * A regular file: its size or modification time differ. Its content is compared if it was touched in another way
+//!   (another inode, another change time), or if it is known which blocks the disks share.
 //! * A symbolic link: the target differs. A device: its numbers differ.
-//! * A directory: no more than what holds for anything; entries that came and went are listed themselves.
+//! * A directory: only the first rule; added and removed entries are listed themselves.
 //!
-//! So a file that only got another link, or the same owner once more, is not listed, while one whose modification
-//! time was set back after a change is, and one that was written twice within a tick of the clock. Content is only read
-//! where the disks do not share it. What was renamed counts as removed and added. Access times never count.
-//! Content that cannot be read, or that is more than the options allow to compare, counts as different.
+//! So a file that only got another link, or the same owner again, is not listed. A file whose modification time was set
+//! back after a change is listed, and so is one that was written twice within a tick of the clock. Content is only read
+//! where the disks do not share it. A renamed file counts as removed and added. Access times are ignored. Content that
+//! cannot be read, or exceeds the options' limit, counts as different.
 
 use super::sides::Sides;
 use crate::ext4::{Ext4Error, Extent, Inode, Kind};
 use crate::read_at::ReadAt;
 use crate::watch::Watch;
 
-/// What is read of a file at once.
+/// The number of bytes of a file that are read at a time.
 const STEP: usize = 1 << 20;
 
 pub(super) struct Compare<'s, 'a, O: ?Sized, N: ?Sized> {
     pub(super) sides: &'s Sides<'a, O, N>,
-    /// How many bytes of content may still be read.
+    /// The number of content bytes that may still be read.
     pub(super) budget: u64,
     pub(super) watch: Watch<'a>,
 }
 
 impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Compare<'_, '_, O, N> {
-    /// Compares two inodes whose records are not the same.
+    /// Compares two inodes whose records differ.
     pub(super) fn is_modified(&mut self, old: &Inode, new: &Inode) -> bool {
         if old.kind() != new.kind() || owner(old) != owner(new) {
             return true;
@@ -86,7 +86,7 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Compare<'_, '_, O, N> {
             let start = extent.physical * block_size;
             let end = start + u64::from(extent.blocks) * block_size;
             for at in (start..end).step_by(STEP) {
-                // What is shared is not read, and there can be any number of extents.
+                // Checked here because shared blocks are not read, and there can be any number of extents.
                 if self.watch.over().is_some() {
                     return Ok(false);
                 }
@@ -134,7 +134,7 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Compare<'_, '_, O, N> {
         Ok(true)
     }
 
-    /// Takes what a step reads on both sides off the budget.
+    /// Subtracts the bytes that a step reads on both sides from the budget.
     fn spend(&mut self, length: usize) -> bool {
         match self.budget.checked_sub(2 * length as u64) {
             Some(left) => {
@@ -153,12 +153,12 @@ fn owner(inode: &Inode) -> (u16, u32, u32) {
     (inode.mode(), inode.uid(), inode.gid())
 }
 
-/// What changes whenever a file is changed in any way, or is another file by the same name.
+/// The values that differ after any change of a file, or if it is another file of the same name.
 fn touched(inode: &Inode) -> (u32, u32, (u32, u32)) {
     (inode.number(), inode.generation(), inode.ctime())
 }
 
-/// The part of an attribute block that says what the attributes are: its header counts how many files share it.
+/// The part of an attribute block with the attributes, without the header, which counts the files that share it.
 fn attribute_list(block: &[u8]) -> &[u8] {
     block.get(32..).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Which paths differ between two file systems.
+//! Comparison of two file systems by path.
 //!
 //! ```text
 //! old tree ─┐                     ┌─ added: only in the new one
@@ -6,8 +6,8 @@
 //! new tree ─┘   name by name      └─ modified: in both, and compare says so
 //! ```
 //!
-//! Both trees are walked at the same time, so that equal parts are read once and forgotten at once. What was added or
-//! removed as a whole is listed with everything in it.
+//! Both trees are walked at the same time, so that equal parts are read once and not kept in memory. An added or
+//! removed directory is listed with everything in it.
 
 mod compare;
 mod options;

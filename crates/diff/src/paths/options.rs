@@ -1,34 +1,34 @@
-//! How far a comparison goes.
+//! Limits and options of a comparison.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Enough for a reader, and some hundred kilobytes at most in practice.
+/// The default length of lists: enough for a reader, and at most some hundred kilobytes in practice.
 const MAX_PATHS: usize = 1000;
 
-/// Two trees of five million files each, which take about half a minute.
+/// The default limit: two trees of five million files each, which take about half a minute.
 const MAX_ENTRIES: u64 = 10_000_000;
 
-/// What may be read to tell touched files from changed ones: a second or less.
+/// The default limit of content that is read to distinguish touched files from changed ones: a second or less.
 const MAX_COMPARED_BYTES: u64 = 256 << 20;
 
 #[derive(Clone)]
 pub struct DiffOptions<'a> {
-    /// How many paths each list has at most. All are counted.
+    /// The most paths in each list. All paths are counted.
     pub max_paths: usize,
-    /// How many names and blocks of directories are read on both sides together before the comparison gives up.
+    /// The most directory entries and blocks that are read on both sides together before the comparison gives up.
     pub max_entries: u64,
-    /// How many bytes of content are read on both sides together. Files whose content would have to be compared
-    /// afterwards count as modified.
+    /// The most bytes of content that are read on both sides together. Files that would have to be compared after that
+    /// count as modified.
     pub max_compared_bytes: u64,
-    /// Tells that these bytes are the same on both disks, so that they need not be read twice:
+    /// Returns whether these bytes are the same on both disks, so that they need not be read twice:
     /// [`Difference::is_shared`](crate::Difference::is_shared). Without it, everything is read.
     pub is_shared: Option<&'a dyn Fn(Range<u64>) -> bool>,
-    /// When the comparison ends with an error if it is not complete: a crafted file system may ask for hours of work.
+    /// The time at which an incomplete comparison ends with an error: a crafted file system may require hours of work.
     pub deadline: Option<Instant>,
-    /// Set to true by another thread, it ends the comparison soon.
+    /// Another thread sets it to true to end the comparison soon.
     pub cancelled: Option<&'a AtomicBool>,
 }
 

@@ -1,4 +1,4 @@
-//! What a comparison finds.
+//! The result of a comparison.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ pub struct PathDiff {
     pub removed: Vec<ChangedPath>,
     /// Whether some paths are counted but not listed.
     pub truncated: bool,
-    /// How many there are, listed or not.
+    /// The number of paths, listed or not.
     pub counts: Counts,
 }
 
@@ -28,16 +28,17 @@ pub struct Counts {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChangedPath {
-    /// From the root on, with a slash in front. The guest's bytes: not always UTF-8, and any but zero.
+    /// The path from the root, with a leading slash. It has the guest's bytes: not always UTF-8, and any byte except
+    /// zero.
     pub path: Vec<u8>,
-    /// What it is, or was if it was removed.
+    /// The type of the file, or its old type if it was removed.
     pub kind: Kind,
-    /// The length of its content in bytes, or what it was if it was removed.
+    /// The size in bytes, or the old size if it was removed.
     pub size: u64,
 }
 
 impl ChangedPath {
-    /// The path for people, with what is not UTF-8 replaced. It may still hold control characters.
+    /// The path for display, with invalid UTF-8 replaced. It may still contain control characters.
     pub fn lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.path)
     }

@@ -1,4 +1,4 @@
-//! Two file systems side by side, read once where they cannot differ.
+//! Access to both file systems, which reads once where they cannot differ.
 
 use std::ops::Range;
 
@@ -22,19 +22,19 @@ impl<'a, O: ReadAt + ?Sized, N: ReadAt + ?Sized> Sides<'a, O, N> {
         })
     }
 
-    /// Whether it is known what the disks share, so that what is the same need not be read.
+    /// Whether it is known which bytes the disks share.
     pub(super) fn tells_sharing(&self) -> bool {
         self.is_shared.is_some()
     }
 
-    /// Whether these bytes are the same on both sides, journals included.
+    /// Whether these bytes are the same on both sides, including the journals.
     pub(super) fn is_shared(&self, range: Range<u64>) -> bool {
         self.is_shared.is_some_and(|is_shared| {
             !self.old.is_replaced(&range) && !self.new.is_replaced(&range) && is_shared(range)
         })
     }
 
-    /// The inodes with these numbers; none if they are the same.
+    /// The inodes with these numbers; `None` if they are the same.
     pub(super) fn different(&self, old: u32, new: u32) -> Result<Option<(Inode, Inode)>, DiffError> {
         if old == new {
             let place = self.old.inode_place(old).map_err(DiffError::Old)?;
@@ -49,7 +49,7 @@ impl<'a, O: ReadAt + ?Sized, N: ReadAt + ?Sized> Sides<'a, O, N> {
         Ok((!same).then_some((old, new)))
     }
 
-    /// The names in a directory that is in both trees; those of the new side are none if they are the same.
+    /// The entries of a directory that is in both trees; those of the new side are `None` if they are the same.
     pub(super) fn entries(&self, old: u32, new: u32) -> Result<(Entries, Option<Entries>), DiffError> {
         let old_inode = self.old.inode(old).map_err(DiffError::Old)?;
         let old_extents = self.old.directory_extents(&old_inode).map_err(DiffError::Old)?;

@@ -1,4 +1,4 @@
-//! Two trees, walked together.
+//! Walks two trees together and lists the differences.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -12,22 +12,22 @@ use crate::ext4::{Entries, Entry, Ext4Error, Inode, Kind, ROOT_INODE};
 use crate::read_at::ReadAt;
 use crate::watch::Watch;
 
-/// Where the file system's check puts what it finds; made with the file system, and of no interest.
+/// The directory for files that a file system check finds. It is created with the file system and ignored here.
 const LOST_AND_FOUND: &[u8] = b"/lost+found";
 
-/// No system call takes a longer path, so nobody could use one. Such paths are counted but not listed.
+/// The longest path that system calls accept. Longer paths are counted but not listed.
 const MAX_PATH: usize = 4096;
 
-/// What the names of directories that wait for their turn may take in memory.
+/// The most memory for the names of pending directories.
 const MAX_PENDING: usize = 256 << 20;
 
-/// What a waiting directory takes besides its name, rounded up.
+/// The memory of a pending directory besides its name, rounded up.
 const PENDING_OVERHEAD: usize = 64;
 
 /// Compares two file systems.
 ///
-/// Both disks must not change meanwhile. What is compared are the file systems as a mount after a crash would find
-/// them; what a machine had only in memory is not part of its disk.
+/// Neither disk may change meanwhile. The file systems are compared as a mount after a crash would find them; data that
+/// a guest has only in memory is not part of its disk.
 pub fn diff_paths<O: ReadAt + ?Sized, N: ReadAt + ?Sized>(
     old: &O,
     new: &N,
@@ -35,7 +35,7 @@ pub fn diff_paths<O: ReadAt + ?Sized, N: ReadAt + ?Sized>(
 ) -> Result<PathDiff, DiffError> {
     let watch = Watch { deadline: options.deadline, cancelled: options.cancelled };
     let (old, new) = (Watched { disk: old, watch }, Watched { disk: new, watch });
-    // Whatever failed because the comparison had to end did so for that reason.
+    // If the comparison had to end, that is the reason for any other error.
     walk(&old, &new, options, watch).map_err(|error| watch.over().map_or(error, Into::into))
 }
 
@@ -70,20 +70,20 @@ struct Walk<'s, 'a, O: ?Sized, N: ?Sized> {
     compare: Compare<'s, 'a, O, N>,
     options: &'s DiffOptions<'a>,
     found: PathDiff,
-    /// Of the directory that is compared. One buffer for all, since trees may be deep enough for paths of megabytes.
+    /// The path of the current directory. There is one buffer for all, since deep trees have paths of megabytes.
     path: Vec<u8>,
     pending: Vec<Pending>,
     pending_bytes: usize,
-    /// Directories met in either tree: one that comes again would send the walk round in circles.
+    /// The directories already visited in each tree: a repeated one would make the walk loop.
     seen_old: HashSet<u32>,
     seen_new: HashSet<u32>,
     entries: u64,
 }
 
-/// A directory whose turn will come, after those behind it.
+/// A directory that is still to be compared, after those pushed later.
 struct Pending {
     directory: Directory,
-    /// How much of the path stays: that of the parent.
+    /// The length of the parent's path.
     parent: usize,
     name: Box<[u8]>,
 }
@@ -156,7 +156,7 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Walk<'_, '_, O, N> {
         }
     }
 
-    /// A name that is in both directories.
+    /// Compares an entry that is in both directories.
     fn pair(&mut self, old: Entry<'_>, new: Entry<'_>) -> Result<(), DiffError> {
         self.compare.watch.check()?;
         if self.is_left_out(old.name) {
@@ -166,7 +166,7 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Walk<'_, '_, O, N> {
             let inode = self.compare.sides.old.inode(old.inode).map_err(DiffError::Old)?;
             match inode.kind() {
                 Kind::Directory => self.wait(old.name, Directory::Both { old: old.inode, new: new.inode })?,
-                // Within a tick of its clock, a file is written without a trace in its inode.
+                // A second write within a tick of the clock leaves no trace in the inode.
                 Kind::File
                     if self.compare.sides.tells_sharing() && self.compare.content_differs(&inode, &inode) =>
                 {
@@ -236,7 +236,7 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Walk<'_, '_, O, N> {
         self.path.is_empty() && name == &LOST_AND_FOUND[1..]
     }
 
-    /// Counts a path of the directory that is compared, and lists it if there is room.
+    /// Counts a path in the current directory, and lists it if the list is not full.
     fn list(&mut self, list: List, name: &[u8], inode: &Inode) {
         let found = &mut self.found;
         let (paths, count) = match list {
@@ -273,7 +273,7 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Walk<'_, '_, O, N> {
         Ok(())
     }
 
-    /// Takes what was read off the budget, and looks whether to go on.
+    /// Subtracts the entries that were read from the limit, and checks whether to continue.
     fn spend(&mut self, entries: &Entries) -> Result<(), DiffError> {
         self.compare.watch.check()?;
         self.entries += entries.len() as u64 + entries.blocks();

@@ -1,4 +1,4 @@
-//! A disk that cannot be read any more once the comparison has to end.
+//! A disk whose reads fail once the comparison has to end.
 
 use std::io;
 

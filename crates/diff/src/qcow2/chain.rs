@@ -1,4 +1,4 @@
-//! A disk as its guest sees it: a file, its backing file, and so on down.
+//! A disk as its guest sees it: a chain of qcow2 files, each with its backing file.
 
 use std::io;
 use std::ops::Range;
@@ -10,21 +10,21 @@ use super::layer::{Content, Layer};
 use crate::cache::Cache;
 use crate::read_at::ReadAt;
 
-/// How many files may be stacked. Every one costs a file descriptor.
+/// The longest chain. Every file needs a descriptor.
 pub const MAX_DEPTH: usize = 1024;
 
-/// What the L1 tables of a chain may take in memory: those of 512 disks of 8 TiB each.
+/// The most memory for the L1 tables of a chain: those of 512 disks of 8 TiB each.
 const MAX_L1_BYTES: u64 = 64 << 20;
 
-/// The guest bytes that are looked up in the tables at once, and remembered.
+/// The number of guest bytes that are looked up in the tables at a time, and cached.
 const SPAN: u64 = 4 << 20;
 
-/// How many segments are remembered: 40 MiB of them, which at the worst, one per cluster of 64 KiB, map 64 GiB.
+/// The number of cached segments: 40 MiB, which map 64 GiB in the worst case of one per cluster of 64 KiB.
 const CACHED_SEGMENTS: usize = 1 << 20;
 
 #[derive(Debug)]
 pub struct Chain {
-    /// From the top down; never empty.
+    /// The layers from the top down; never empty.
     layers: Vec<Layer>,
     virtual_size: u64,
     segments: Mutex<Cache<u64, Arc<[Segment]>>>,
@@ -43,15 +43,15 @@ enum Source {
     File { layer: usize, place: u64 },
 }
 
-/// Whether a name is that of a file and of nothing else on the way to it.
+/// Whether a name is a bare file name without directories.
 fn is_bare(name: &Path) -> bool {
     let mut components = name.components();
     matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
 }
 
 impl Chain {
-    /// Opens a disk and every file below it, which are looked for beside it. A name that leads elsewhere is refused: whoever
-    /// writes to the disk can write any name into it.
+    /// Opens a disk and its backing files, which must be in the same directory. A name that leads elsewhere is refused,
+    /// because a program that can write the disk can put any name into it.
     pub fn open(top: &Path) -> Result<Self, Qcow2Error> {
         let mut layers: Vec<Layer> = Vec::new();
         let mut next = Some(top.to_owned());
@@ -90,7 +90,7 @@ impl Chain {
         self.virtual_size
     }
 
-    /// Fills the buffer with what the guest would read there.
+    /// Fills the buffer with the bytes that the guest would read there.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Qcow2Error> {
         let (size, length) = (self.virtual_size, buf.len() as u64);
         if offset.checked_add(length).is_none_or(|end| end > size) {
@@ -122,7 +122,7 @@ impl Chain {
         layer.read_data(place, buf).map_err(|error| Qcow2Error::layer(layer.path())(LayerError::Read(error)))
     }
 
-    /// Where the bytes of a span come from: segments in order, without a gap.
+    /// The sources of the bytes of a span: segments in order, without gaps.
     fn segments(&self, span: u64) -> Result<Arc<[Segment]>, Qcow2Error> {
         let lock = || self.segments.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(span, |segments| segments.len()) {
@@ -141,7 +141,7 @@ impl Chain {
         for (index, layer) in self.layers.iter().enumerate() {
             let mut below = Vec::new();
             for range in open {
-                // A disk reads as zeroes behind the end of its backing file, whatever is further below.
+                // Beyond the end of its backing file a disk reads as zeroes, whatever deeper layers contain.
                 let end = range.end.min(layer.virtual_size()).max(range.start);
                 push(&mut found, end..range.end, Source::Zero);
                 let walked = layer.contents(range.start..end, &mut |guest, content| {
@@ -178,7 +178,7 @@ fn push_open(open: &mut Vec<Range<u64>>, range: Range<u64>) {
     }
 }
 
-/// Adds a segment, or lengthens the one before it.
+/// Adds a segment, or extends the one before it.
 fn push(segments: &mut Vec<Segment>, guest: Range<u64>, source: Source) {
     if guest.is_empty() {
         return;

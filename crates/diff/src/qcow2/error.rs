@@ -1,4 +1,4 @@
-//! What can be wrong with a chain of disks.
+//! Errors of the qcow2 reader.
 
 use std::io;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ impl Qcow2Error {
     }
 }
 
-/// What can be wrong with one file.
+/// Errors of one file.
 #[derive(Debug, Error)]
 pub enum LayerError {
     #[error("it could not be read: {0}")]

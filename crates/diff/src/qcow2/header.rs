@@ -1,4 +1,4 @@
-//! The header of a qcow2 file, taken apart. Every number in it is checked before it is used.
+//! Parser for the header of a qcow2 file. Every number is checked before it is used.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ use super::error::LayerError;
 const MAGIC: [u8; 4] = *b"QFI\xfb";
 const HEADER_LENGTH: usize = 104;
 
-/// What is read of a file for its header: the extensions and the backing file's name lie behind the fixed part and
-/// within the first cluster, which is 64 KiB in every disk we make.
+/// The bytes that are read for the header: the extensions and the backing file's name follow the fixed part within the
+/// first cluster, which is 64 KiB in every disk that agentiso makes.
 pub(super) const HEADER_BYTES: u64 = 64 << 10;
 
 const INCOMPATIBLE_DIRTY: u64 = 1;
@@ -20,10 +20,10 @@ const INCOMPATIBLE_EXTENDED_L2: u64 = 1 << 4;
 const EXTENSION_END: u32 = 0;
 const EXTENSION_BACKING_FORMAT: u32 = 0xE279_2ACA;
 
-/// The format's own limit.
+/// The format's limit.
 const MAX_BACKING_NAME: u32 = 1023;
 
-/// Far above any disk we make.
+/// Far above any disk that agentiso makes.
 const MAX_VIRTUAL_SIZE: u64 = 64 << 40;
 
 /// QEMU refuses longer L1 tables too.
@@ -34,7 +34,7 @@ pub(super) struct Header {
     pub(super) cluster_bits: u32,
     pub(super) virtual_size: u64,
     pub(super) l1_offset: u64,
-    /// How many entries of the L1 table the disk needs; more may be there.
+    /// The number of L1 entries that the disk needs; the table may have more.
     pub(super) l1_entries: usize,
     pub(super) backing_file: Option<PathBuf>,
 }
@@ -91,7 +91,7 @@ fn refuse_features(incompatible: u64) -> Result<(), LayerError> {
     if let Some((_, name)) = named.iter().find(|(bit, _)| incompatible & bit != 0) {
         return Err(LayerError::Unsupported(name));
     }
-    // Dirty means that reference counts may be wrong; who only reads needs none.
+    // Dirty means that reference counts may be wrong; a reader does not need them.
     match incompatible & !INCOMPATIBLE_DIRTY {
         0 => Ok(()),
         unknown => Err(LayerError::Features(unknown)),
@@ -111,7 +111,7 @@ fn backing_file(start: &[u8]) -> Result<Option<PathBuf>, LayerError> {
         .and_then(|from| start.get(from..from.checked_add(length as usize)?))
         .ok_or(LayerError::Header { what: "place of the backing file's name", value: offset })?;
     let name = std::str::from_utf8(name).map_err(|_| LayerError::BackingName)?;
-    // As QEMU reads it, a colon before any slash ends the name of a protocol ("nbd:", "json:").
+    // For QEMU, a colon before any slash ends the name of a protocol ("nbd:", "json:").
     let protocol = name.find(':').is_some_and(|colon| !name[..colon].contains('/'));
     if protocol || name.contains('\0') {
         return Err(LayerError::BackingName);
@@ -127,7 +127,7 @@ fn backing_format(start: &[u8]) -> Result<Option<&[u8]>, LayerError> {
         _ => None,
     }
     .ok_or(LayerError::Header { what: "header length", value: length as u64 })?;
-    // Every turn takes at least eight bytes.
+    // The loop ends because every iteration consumes at least eight bytes.
     loop {
         let (kind, length) = (u32_at(rest, 0)?, u32_at(rest, 4)? as usize);
         if kind == EXTENSION_END {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_qemu_writes_is_understood() {
+    fn qemu_header_is_parsed() {
         let header = Header::parse(&header()).unwrap();
         assert_eq!(header.virtual_size, 1 << 30);
         assert_eq!(header.l1_entries, 2);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_cannot_read_is_refused_by_name() {
+    fn unsupported_features_are_refused_by_name() {
         assert!(matches!(with(4, 2), Err(LayerError::Version(2))));
         assert!(matches!(with(32, 2), Err(LayerError::Unsupported("encryption"))));
         assert!(matches!(with(76, 2), Err(LayerError::Damaged)));
@@ -242,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_parser_panic(
+        fn header_parser_never_panics(
             flips in proptest::collection::vec((0usize..160, any::<u8>()), 0..8),
             length in 0usize..512,
         ) {

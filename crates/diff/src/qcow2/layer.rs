@@ -1,4 +1,4 @@
-//! One qcow2 file: which guest clusters it defines, and where they are.
+//! One qcow2 file: the guest clusters that it defines, and their positions.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,15 +11,15 @@ use super::header::{HEADER_BYTES, Header};
 use crate::ranges::Ranges;
 use crate::watch::Watch;
 
-/// The bits of an L1 or L2 entry that hold a place in the file.
+/// The bits of an L1 or L2 entry that contain a file offset.
 const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 const L2_COMPRESSED: u64 = 1 << 62;
 const L2_ZERO: u64 = 1;
 
-/// What `allocated` keeps at most: 64 MiB of memory, and more than a disk of 256 GiB can need.
+/// The most ranges that `allocated` returns: 64 MiB of memory, more than a disk of 256 GiB can need.
 pub(crate) const MAX_RANGES: usize = 1 << 22;
 
-/// How many entries are looked at, in a few milliseconds, before it is asked whether to go on.
+/// The number of entries between two checks of the watch; they take a few milliseconds.
 const LOOK_AFTER: u64 = 1 << 16;
 
 /// A file of a chain, opened for reading.
@@ -30,26 +30,26 @@ pub struct Layer {
     file_length: u64,
     identity: (u64, u64),
     header: Header,
-    /// Places of the L2 tables; zero where none is.
+    /// The offsets of the L2 tables; zero if there is none.
     l1: Box<[u64]>,
 }
 
-/// What a layer says about some guest bytes.
+/// The content of some guest bytes in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Nothing: the layer below decides.
+    /// Not defined here: the layer below decides.
     Below,
     Zero,
-    /// They are in the file, from this place on.
+    /// The bytes are in the file at this offset.
     Data(u64),
 }
 
 /// The guest bytes that a layer itself defines, by cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocated {
-    /// What the layer defines, be it data or zeroes.
+    /// The bytes that the layer defines, as data or zeroes.
     pub ranges: Ranges,
-    /// How much of it is data.
+    /// The number of bytes that are data.
     pub data_bytes: u64,
 }
 
@@ -59,7 +59,7 @@ impl Layer {
     }
 
     fn read(path: &Path) -> Result<Self, LayerError> {
-        // Asked before opening: opening a pipe would wait for its other end.
+        // Checked before opening, because opening a pipe would block.
         if !fs::metadata(path)?.is_file() {
             return Err(LayerError::NotAFile);
         }
@@ -107,12 +107,12 @@ impl Layer {
         self.header.virtual_size
     }
 
-    /// The backing file's name as the header has it.
+    /// The backing file's name from the header.
     pub fn backing_file(&self) -> Option<&Path> {
         self.header.backing_file.as_deref()
     }
 
-    /// Device and inode: the same for the same file, whatever its names.
+    /// Device and inode, which identify the file under any name.
     pub fn identity(&self) -> (u64, u64) {
         self.identity
     }
@@ -144,7 +144,7 @@ impl Layer {
         Ok(Allocated { ranges, data_bytes })
     }
 
-    /// Tells what this layer says about every byte of a range of its disk, in order.
+    /// Reports the content of every byte of a range of the disk, in order.
     pub(super) fn contents(
         &self,
         range: Range<u64>,
@@ -194,7 +194,7 @@ impl Layer {
         }
     }
 
-    /// Reads data clusters. What lies behind the end of the file is zero, as QEMU has it.
+    /// Reads data clusters. Bytes beyond the end of the file are zero, as in QEMU.
     pub(super) fn read_data(&self, place: u64, buf: &mut [u8]) -> io::Result<()> {
         let there = usize::try_from(self.file_length.saturating_sub(place)).unwrap_or(usize::MAX);
         let (there, behind) = buf.split_at_mut(there.min(buf.len()));

@@ -5,9 +5,9 @@
 //!             L1 ─▶ L2 ─▶ data | zero | not here: ask the layer below; below the last one all is zero
 //! ```
 //!
-//! Version 3 with plain clusters is read. What we never write (compression, encryption, external data files,
-//! subclusters, backing files that are not qcow2) is refused by name. No layer may be written to meanwhile: QEMU keeps
-//! tables of its active layer in memory, so only layers below it, or of a stopped machine, can be read.
+//! Version 3 with plain clusters is supported. Features that agentiso never writes (compression, encryption, external
+//! data files, subclusters, backing files that are not qcow2) are refused by name. No layer may be written to
+//! meanwhile: QEMU keeps tables of its head in memory, so only frozen layers, or those of a stopped VM, can be read.
 
 mod chain;
 mod error;

@@ -1,4 +1,4 @@
-//! Chains of files made by hand, against a model that is a plain array of bytes.
+//! Chains of hand-made files, compared with a model that is a plain array of bytes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -56,7 +56,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn a_chain_reads_as_its_layers_say(
+    fn chain_reads_match_the_model(
         files in proptest::collection::vec(layer(), 1..5),
         reads in proptest::collection::vec((0u64..300_000, 0usize..70_000), 0..8),
     ) {
@@ -78,7 +78,7 @@ proptest! {
     }
 
     #[test]
-    fn a_layer_knows_what_it_defines(file in layer()) {
+    fn layer_reports_its_allocated_clusters(file in layer()) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk.qcow2");
         file.write(&path);
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_are_called_shared_are_the_same(
+    fn shared_bytes_are_equal_on_both_disks(
         base in proptest::collection::vec(layer(), 1..3),
         old in proptest::collection::vec(layer(), 0..3),
         new in proptest::collection::vec(layer(), 0..3),
@@ -132,14 +132,14 @@ proptest! {
             let length = old.len().min(new.len());
             let same = old[..length] == new[..length];
             prop_assert!(same || !narrow.is_shared(range.clone()), "step {}", step);
-            // Where one disk has no bytes to compare with, nothing is left out.
+            // Nothing is left out where one disk has no bytes to compare with.
             prop_assert!(!same || old.len() != new.len() || narrow.is_shared(range), "step {}", step);
         }
     }
 }
 
 #[test]
-fn changes_are_counted_by_cluster_above_what_is_shared() {
+fn changes_above_shared_layers_count_by_cluster() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let disk = || Qcow2File::new(16, 1 << 20);
@@ -156,7 +156,7 @@ fn changes_are_counted_by_cluster_above_what_is_shared() {
 }
 
 #[test]
-fn what_a_smaller_disk_hides_has_not_changed() {
+fn bytes_hidden_by_a_smaller_disk_are_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     Qcow2File::new(16, 1 << 20).write(&at("old"));
@@ -168,7 +168,7 @@ fn what_a_smaller_disk_hides_has_not_changed() {
 }
 
 #[test]
-fn the_same_content_in_another_file_is_left_out_when_it_is_read() {
+fn equal_content_is_excluded_after_reading() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let disk = || Qcow2File::new(16, 1 << 20);
@@ -183,7 +183,7 @@ fn the_same_content_in_another_file_is_left_out_when_it_is_read() {
 }
 
 #[test]
-fn spent_budget_takes_the_rest_at_once() {
+fn spent_budget_counts_the_rest_as_changed() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let size = 64 << 40;
@@ -213,13 +213,13 @@ fn cancelled_comparison_of_tables_ends() {
     assert!(
         matches!(&ended, Qcow2Error::Layer { problem: found, .. } if found.to_string() == problem.to_string())
     );
-    // How much may differ is known by then, and nothing is read to know it better.
+    // The upper bound is known already, and nothing is read to narrow it.
     let difference = Difference::between(&old, &new, Watch::default()).unwrap();
     assert_eq!(difference.narrowed(&old, &new, 1 << 30, over).unwrap().bytes(), 1 << 16);
 }
 
 #[test]
-fn a_hard_link_is_the_same_file_and_a_copy_is_not() {
+fn hard_link_is_shared_and_copy_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     Qcow2File::new(16, 1 << 20).with(3, Cluster::Data(1)).write(&at("base"));
@@ -231,7 +231,7 @@ fn a_hard_link_is_the_same_file_and_a_copy_is_not() {
 }
 
 #[test]
-fn a_disk_below_that_is_too_small_hides_what_is_further_below() {
+fn small_backing_disk_hides_deeper_layers() {
     let dir = tempfile::tempdir().unwrap();
     let files = [
         Qcow2File::new(12, 64 << 10),
@@ -246,7 +246,7 @@ fn a_disk_below_that_is_too_small_hides_what_is_further_below() {
 }
 
 #[test]
-fn a_file_that_ends_within_its_last_cluster_is_filled_with_zeroes() {
+fn short_last_cluster_is_filled_with_zeroes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     let mut bytes = Qcow2File::new(12, 4096).with(0, Cluster::Data(7)).bytes();
@@ -275,14 +275,14 @@ fn circles_and_endless_chains_are_refused() {
         Qcow2File::new(9, 512).on(&format!("{}", depth + 1)).write(&at(&depth.to_string()));
     }
     let endless = Chain::open(&at("0"));
-    // Where few files may be open at once, that limit comes first.
+    // A low limit of open files is reached first.
     let too_many_files = matches!(&endless, Err(Qcow2Error::Layer { problem: LayerError::Read(error), .. })
         if error.raw_os_error() == Some(24));
     assert!(too_many_files || matches!(endless, Err(Qcow2Error::Depth { .. })), "{endless:?}");
 }
 
 #[test]
-fn what_leads_nowhere_is_refused_when_it_is_met() {
+fn invalid_table_entries_are_refused_when_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     let good = Qcow2File::new(12, 4 << 20).with(0, Cluster::Data(1)).with(600, Cluster::Data(1)).bytes();

@@ -1,4 +1,4 @@
-//! File systems made by e2fsprogs, from a small tree that has one of everything.
+//! File systems made by e2fsprogs, from a small tree with every kind of file.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -14,7 +14,7 @@ pub(crate) struct Images {
     dir: TempDir,
 }
 
-/// Content that tells where in the file each part belongs.
+/// Content in which every part shows its position in the file.
 pub(crate) fn numbered(length: usize) -> Vec<u8> {
     (0..length as u32 / 4).flat_map(u32::to_le_bytes).collect()
 }
@@ -28,7 +28,7 @@ impl Images {
         self.dir.path().join(name)
     }
 
-    /// One of everything that a user without privileges can make.
+    /// Every kind of file that an ordinary user can make.
     pub(crate) fn tree(&self) -> PathBuf {
         let tree = self.at("tree");
         if tree.exists() {
@@ -57,7 +57,7 @@ impl Images {
             vec!["-q", "-F", "-t", "ext4", "-U", "12345678-1234-1234-1234-123456789abc", "-d", &tree];
         arguments.extend(options);
         arguments.extend([image.as_str(), "24M"]);
-        // On top of an older image, mke2fs would leave some of it.
+        // mke2fs would leave parts of an older image.
         let _ = fs::remove_file(&image);
         run("mke2fs", arguments);
         self.at(name)
@@ -96,7 +96,7 @@ pub(crate) fn paths(diff: &PathDiff) -> Vec<String> {
         .collect()
 }
 
-/// Compares a directory of the image with one on this machine, all the way down.
+/// Compares a directory of the image with one on the host, recursively.
 pub(crate) fn assert_same_tree<D: ReadAt>(files: &FileSystem<'_, D>, tree: &Path) -> usize {
     assert_same_directory(files, &files.inode(ROOT_INODE).unwrap(), tree)
 }

@@ -1,4 +1,4 @@
-//! What is read from file systems of e2fsprogs, and what is found to differ between them.
+//! Reading and comparing file systems made by e2fsprogs.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -88,7 +88,7 @@ fn paths_are_followed_through_links() {
 }
 
 #[test]
-fn what_is_not_supported_is_named() {
+fn unsupported_file_systems_are_named() {
     need!("mke2fs");
     let images = Images::new();
     let refused = |options: &[&str]| match FileSystem::open(&bytes(&images.make("image", options))) {
@@ -102,7 +102,7 @@ fn what_is_not_supported_is_named() {
 }
 
 #[test]
-fn a_disk_does_not_differ_from_itself() {
+fn disk_does_not_differ_from_itself() {
     need!("mke2fs");
     let images = Images::new();
     let image = images.make("image", &[]);
@@ -110,7 +110,7 @@ fn a_disk_does_not_differ_from_itself() {
 }
 
 #[test]
-fn added_removed_and_modified_paths_are_told_apart() {
+fn added_removed_and_modified_paths_are_separated() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let old = images.make("old", &[]);
@@ -159,7 +159,7 @@ fn added_removed_and_modified_paths_are_told_apart() {
 }
 
 #[test]
-fn a_path_that_became_something_else_is_listed_with_what_was_in_it() {
+fn path_with_changed_type_lists_its_contents() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let old = images.make("old", &[]);
@@ -179,7 +179,7 @@ fn a_path_that_became_something_else_is_listed_with_what_was_in_it() {
 }
 
 #[test]
-fn each_field_that_matters_makes_a_file_modified_and_no_other() {
+fn only_relevant_fields_mark_a_file_modified() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let old = images.make("old", &[]);
@@ -220,7 +220,7 @@ fn each_field_that_matters_makes_a_file_modified_and_no_other() {
 }
 
 #[test]
-fn attributes_in_a_block_of_their_own_are_compared() {
+fn external_attribute_blocks_are_compared() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let value = |name: &str, byte: u8| {
@@ -237,7 +237,7 @@ fn attributes_in_a_block_of_their_own_are_compared() {
 }
 
 #[test]
-fn content_decides_for_a_file_that_was_touched_without_a_trace_in_its_times() {
+fn touched_file_is_compared_by_content() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let old = images.make("old", &[]);
@@ -250,7 +250,7 @@ fn content_decides_for_a_file_that_was_touched_without_a_trace_in_its_times() {
     let old = bytes(&old);
     let compare = |options: &DiffOptions<'_>| paths(&diff_paths(&old, &changed, options).unwrap());
     assert_eq!(compare(&DiffOptions::default()), ["~/etc/deep/er/note"]);
-    // Whether it is the same cannot be known without reading it.
+    // Without reading the content, equality is unknown.
     let unread = DiffOptions { max_compared_bytes: 1000, ..DiffOptions::default() };
     let untouched = bytes(&new);
     assert_eq!(paths(&diff_paths(&old, &untouched, &unread).unwrap()), ["~/etc/deep/er/note"]);
@@ -258,7 +258,7 @@ fn content_decides_for_a_file_that_was_touched_without_a_trace_in_its_times() {
 }
 
 #[test]
-fn a_file_whose_inode_is_the_same_is_modified_if_its_blocks_are() {
+fn changed_blocks_modify_despite_equal_inode() {
     need!("mke2fs");
     let images = Images::new();
     let old = bytes(&images.make("old", &[]));
@@ -275,7 +275,7 @@ fn a_file_whose_inode_is_the_same_is_modified_if_its_blocks_are() {
 }
 
 #[test]
-fn a_file_that_was_replaced_by_the_same_is_not_modified() {
+fn identical_replacement_is_not_modified() {
     need!("mke2fs");
     let images = Images::new();
     let one = images.make("one", &["-b", "1024"]);
@@ -287,7 +287,7 @@ fn a_file_that_was_replaced_by_the_same_is_not_modified() {
 }
 
 #[test]
-fn lists_end_where_asked_and_counts_do_not() {
+fn lists_are_limited_and_counts_are_not() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let old = images.make("old", &[]);
@@ -307,7 +307,7 @@ fn lists_end_where_asked_and_counts_do_not() {
 }
 
 #[test]
-fn paths_that_no_system_call_takes_are_counted_only() {
+fn overlong_paths_are_counted_but_not_listed() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let old = images.make("old", &[]);
@@ -332,7 +332,7 @@ impl ReadAt for Counted<'_> {
 }
 
 #[test]
-fn shared_layers_are_read_once_and_the_answer_stays_the_same() {
+fn shared_layers_are_read_only_once() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let old = images.make("old", &["-b", "1024"]);

@@ -1,4 +1,4 @@
-//! Disks with any byte wrong: an answer or an error, soon, and within bounded memory.
+//! Damaged disks: every comparison ends soon with an answer or an error, within bounded memory.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use crate::ext4_image::{Images, bytes};
 use crate::qcow2_file::{Cluster, Qcow2File};
 use crate::tools::need;
 
-/// Far above what any of these small disks takes, on a busy machine without optimisation.
+/// Far more than any of these small disks takes on a busy host without optimisation.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A file system with a journal to replay, and the places in it that hold structures rather than content.
+/// A file system with a journal to replay, and the offsets of its metadata.
 struct Subject {
     image: Vec<u8>,
     structures: Vec<usize>,
@@ -47,13 +47,13 @@ fn subject() -> Subject {
     Subject { image, structures }
 }
 
-/// Any byte at any of the interesting places.
+/// Random bytes at random metadata offsets.
 fn flips() -> impl Strategy<Value = Vec<(prop::sample::Index, u8)>> {
     proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)
 }
 
 #[test]
-fn a_damaged_file_system_gives_an_answer_or_an_error() {
+fn damaged_file_system_never_hangs_or_panics() {
     need!("mke2fs", "debugfs");
     let subject = subject();
     let mut runner = TestRunner::new(ProptestConfig::with_cases(256));
@@ -76,7 +76,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_damaged_chain_gives_an_answer_or_an_error(
+    fn damaged_chain_never_hangs_or_panics(
         flips in proptest::collection::vec((0usize..4 * 512, any::<u8>()), 1..6),
         length in 0usize..4096,
     ) {
@@ -105,7 +105,7 @@ proptest! {
 }
 
 #[test]
-fn a_directory_in_itself_is_found() {
+fn directory_loop_is_detected() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let path = images.make("image", &[]);
@@ -116,7 +116,7 @@ fn a_directory_in_itself_is_found() {
 }
 
 #[test]
-fn a_file_system_larger_than_its_disk_is_an_error_that_says_where() {
+fn truncated_disk_error_names_the_side() {
     need!("mke2fs");
     let images = Images::new();
     let whole = bytes(&images.make("image", &["-b", "1024", "-O", "^flex_bg"]));
@@ -125,11 +125,11 @@ fn a_file_system_larger_than_its_disk_is_an_error_that_says_where() {
     assert!(error.starts_with("the newer disk: ") && error.contains("could not be read"), "{error}");
 }
 
-/// A disk that somebody stops after so many reads.
+/// A disk that cancels the comparison after a number of reads.
 struct Stopping<'a> {
     image: &'a [u8],
     left: std::cell::Cell<u32>,
-    /// Reads that came although it was stopped.
+    /// The number of reads after the cancellation.
     too_late: std::cell::Cell<u32>,
     cancelled: &'a std::sync::atomic::AtomicBool,
 }

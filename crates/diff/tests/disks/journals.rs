@@ -1,4 +1,4 @@
-//! File systems whose last changes are only in their journal, as on the disk of a running machine.
+//! File systems whose last changes are only in their journal, as on the disk of a running VM.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn before_and_after(images: &Images, options: &[&str]) -> (PathBuf, PathBuf) {
     let before = images.make("before", &options);
     let after = images.copy(&before, "after");
     let content = images.at("content");
-    // What looks like a journal's own block is escaped in a journal.
+    // Data that looks like a journal block is escaped in the journal.
     fs::write(&content, [b"\xC0\x3B\x39\x98".as_slice(), &[7; 5000]].concat()).unwrap();
     images.change(
         &after,
@@ -89,7 +89,7 @@ fn every_kind_of_journal_is_replayed() {
         assert_eq!(diff(&dirty, &after), Default::default(), "{open} {options:?}");
         let unread = DiffOptions { max_compared_bytes: 0, ..DiffOptions::default() };
         assert_eq!(paths(&diff_paths(&image, &bytes(&before), &unread).unwrap()).len(), 4);
-        // The judge: the replay of e2fsprogs.
+        // The reference: the replay of e2fsprogs.
         let replayed = images.copy(&dirty, "replayed");
         let judge =
             std::process::Command::new(find("e2fsck").unwrap()).arg("-fy").arg(&replayed).output().unwrap();
@@ -100,7 +100,7 @@ fn every_kind_of_journal_is_replayed() {
 }
 
 #[test]
-fn blocks_in_the_journal_are_not_taken_for_shared_ones() {
+fn journaled_blocks_are_not_shared() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let (before, after) = before_and_after(&images, &[]);
@@ -115,7 +115,7 @@ fn blocks_in_the_journal_are_not_taken_for_shared_ones() {
 }
 
 #[test]
-fn data_in_the_journal_is_read_from_there() {
+fn journaled_data_is_read_from_the_journal() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let (before, after) = before_and_after(&images, &[]);
@@ -132,7 +132,7 @@ fn data_in_the_journal_is_read_from_there() {
 }
 
 #[test]
-fn a_transaction_without_its_end_is_not_replayed() {
+fn incomplete_transaction_is_not_replayed() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let (before, after) = before_and_after(&images, &[]);
@@ -153,7 +153,7 @@ fn revoked_blocks_are_not_replayed() {
         images.change(&dirty, &[open, &format!("jw -r {}", list(&changed_blocks(&before, &after))), "jc"]);
         assert_eq!(diff(&before, &dirty), Default::default(), "{open}");
         assert_eq!(FileSystem::open(&bytes(&dirty)).unwrap().replayed_blocks(), 0);
-        // What is written after it was revoked counts again.
+        // A block that is written again after its revocation counts.
         let blocks = changed_blocks(&before, &after);
         let file = contents(&images, &after, &blocks);
         images.change(&dirty, &[open, &format!("jw -b {} {file}", list(&blocks)), "jc"]);
@@ -161,7 +161,7 @@ fn revoked_blocks_are_not_replayed() {
     }
 }
 
-/// The place of each block of the journal.
+/// The position of each block of the journal.
 fn journal_blocks(image: &[u8]) -> Vec<usize> {
     let image = image.to_vec();
     let files = FileSystem::open(&image).unwrap();
@@ -173,7 +173,7 @@ fn journal_blocks(image: &[u8]) -> Vec<usize> {
 }
 
 #[test]
-fn a_journal_that_begins_again_at_its_start_is_replayed() {
+fn wrapped_journal_is_replayed() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let (before, after) = before_and_after(&images, &["-O", "^metadata_csum"]);
@@ -181,7 +181,7 @@ fn a_journal_that_begins_again_at_its_start_is_replayed() {
     let places = journal_blocks(&image);
     let log: Vec<Vec<u8>> =
         places[1..100].iter().map(|place| image[place * BLOCK..(place + 1) * BLOCK].to_vec()).collect();
-    // The log moves so that each part of it crosses the end once, when it is done over and over.
+    // The log is shifted several times, so that each part of it crosses the end of the journal once.
     for shift in [3, 5, 9, 20] {
         let start = places.len() - shift;
         for (index, block) in log.iter().enumerate() {
@@ -196,7 +196,7 @@ fn a_journal_that_begins_again_at_its_start_is_replayed() {
 }
 
 #[test]
-fn damage_in_the_journal_is_found_by_its_checksums() {
+fn journal_checksums_reveal_damage() {
     need!("mke2fs", "debugfs");
     let images = Images::new();
     let (before, after) = before_and_after(&images, &[]);

@@ -1,4 +1,4 @@
-//! Disks of machines that were running when they were copied: the templates of the image cache.
+//! Disks of VMs that were running when they were copied: the templates of the image cache.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -22,7 +22,7 @@ fn running_disk(cache: &Path) -> Option<Chain> {
     disks.iter().find_map(|disk| Chain::open(disk).ok())
 }
 
-/// Writes out what a chain holds, with holes where it is zero.
+/// Writes the content of a chain to a sparse file.
 fn copy(chain: &Chain, path: &Path) {
     let file = File::create(path).unwrap();
     file.set_len(chain.virtual_size()).unwrap();
@@ -37,7 +37,7 @@ fn copy(chain: &Chain, path: &Path) {
 }
 
 #[test]
-fn the_disk_of_a_running_machine_is_read_as_a_recovery_would_leave_it() {
+fn running_vm_disk_reads_as_recovered() {
     need!("e2fsck");
     let Some(cache) = agentiso_testkit::test_cache() else {
         agentiso_testkit::record_skip("no image cache: run the tests with ./x test");

@@ -1,4 +1,4 @@
-//! Disks made by hand, by QEMU and by e2fsprogs, and what this crate makes of them.
+//! Tests of this crate with disks made by hand, by QEMU and by e2fsprogs.
 
 mod chains;
 mod ext4_image;

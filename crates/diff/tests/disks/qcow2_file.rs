@@ -1,4 +1,4 @@
-//! qcow2 files made by hand, for what QEMU would not write.
+//! Hand-made qcow2 files, also with content that QEMU would not write.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 #[derive(Clone, Debug)]
 pub(crate) enum Cluster {
     Zero,
-    /// Zero, with a place in the file that is kept for later.
+    /// Zeroes, with a preallocated cluster in the file.
     ZeroWithPlace,
     /// Filled with one byte.
     Data(u8),
@@ -36,7 +36,7 @@ impl Qcow2File {
         self
     }
 
-    /// A disk with the clusters in which two disks of the same size differ.
+    /// A file with the clusters in which two disks of the same size differ.
     pub(crate) fn between(old: &[u8], new: &[u8]) -> Self {
         let mut file = Self::new(16, new.len() as u64);
         for (index, (old, new)) in (0..).zip(old.chunks(1 << 16).zip(new.chunks(1 << 16))) {
@@ -51,7 +51,7 @@ impl Qcow2File {
         std::fs::write(path, self.bytes()).unwrap();
     }
 
-    /// Header, L1 table, then L2 tables and data as they come.
+    /// The bytes of the file: header, L1 table, then L2 tables and data in order of use.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let cluster = 1usize << self.cluster_bits;
         let per_table = cluster as u64 / 8;

@@ -27,7 +27,7 @@ fn converted(dir: &Path, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_chain_of_qemu_reads_as_qemu_reads_it() {
+fn chain_reads_match_qemu() {
     need!("qemu-img", "qemu-io");
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);

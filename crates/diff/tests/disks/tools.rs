@@ -1,9 +1,9 @@
-//! Programs of other people that make disks.
+//! External programs that make disks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where a program is, with the directories that users who are not root do not search.
+/// The path of a program, also in directories that are not in the PATH of ordinary users.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -21,13 +21,13 @@ macro_rules! need {
 }
 pub(crate) use need;
 
-/// Runs a program that must succeed, and returns what it said.
+/// Runs a program that must succeed, and returns its output.
 pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(
     program: &str,
     arguments: impl IntoIterator<Item = S>,
 ) -> String {
     let mut command = Command::new(find(program).expect("the program was found before"));
-    // File systems that are made twice must be the same twice.
+    // Fixed time and locale make file systems reproducible.
     command.args(arguments).env("LC_ALL", "C").env("E2FSPROGS_FAKE_TIME", "1700000000").env("TZ", "UTC");
     let output = command.output().expect("the program starts");
     let text =

@@ -1,4 +1,4 @@
-//! Random trees made into file systems, against a model that is a map of paths.
+//! Random trees as file systems, compared with a model that is a map of paths.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ enum Node {
     Symlink(String),
 }
 
-/// By path, with parents before what is in them.
+/// Nodes by path; parents sort before their entries.
 type Tree = BTreeMap<String, Node>;
 
 fn node() -> impl Strategy<Value = Node> {
@@ -62,8 +62,8 @@ fn write(tree: &Tree, root: &Path) {
             Node::Directory { .. } => fs::create_dir(&path).unwrap(),
             Node::File { content, written, .. } => {
                 fs::write(&path, content).unwrap();
-                // Other content has another time, as it has when it is written by a kernel: its change time is the
-                // second in which this test writes it.
+                // Different content gets a different modification time, as a kernel would set it. The change time is
+                // always the second in which this test writes the file.
                 let kind = content.iter().fold(1, |kind, byte| kind * 2 + u64::from(*byte));
                 let written =
                     SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000 + written * 100 + kind);
@@ -87,7 +87,7 @@ fn expected(old: &Tree, new: &Tree) -> Vec<String> {
 }
 
 #[test]
-fn the_difference_of_two_trees_is_what_a_map_of_paths_says() {
+fn tree_difference_matches_the_model() {
     need!("mke2fs");
     let mut runner = TestRunner::new(ProptestConfig::with_cases(24));
     let checked = runner.run(&(tree(), tree()), |(old, new)| {

@@ -1,4 +1,4 @@
-//! A repository from somewhere else.
+//! `git clone` into a workspace.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::refs::BranchName;
 use crate::script::{Ran, Script};
 use crate::url::GitUrl;
 
-/// From the tool contract.
+/// The timeout from the tool contract.
 pub const CLONE_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Debug)]
 pub struct CloneRepo {
     pub url: GitUrl,
-    /// Absent or empty.
+    /// The target directory. It must be absent or empty.
     pub path: GuestPath,
     pub branch: Option<BranchName>,
     pub depth: Option<u32>,
 }
 
-/// What was at the path before.
+/// The state of the path before the clone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     Absent,
@@ -32,12 +32,12 @@ pub enum Before {
 pub struct Cloned {
     /// `None`: the repository is empty.
     pub commit: Option<String>,
-    /// `None`: no branch is checked out, because a tag was asked for.
+    /// `None`: no branch is checked out, because a tag was requested.
     pub branch: Option<String>,
 }
 
 impl CloneRepo {
-    /// Whether the path is free; [`CloneRepo::before`] reads it.
+    /// Checks whether the path is free; [`CloneRepo::before`] reads the result.
     pub fn look(&self) -> Script {
         Script::new(&[include_str!("../scripts/look.sh")], READ_TIMEOUT).arg(self.path.as_str())
     }
@@ -64,7 +64,7 @@ impl CloneRepo {
         Cloned { commit: value("commit"), branch: value("branch") }
     }
 
-    /// Brings the path back to what it was before a clone that did not come to its end.
+    /// Restores the path to its state before a clone that did not finish.
     pub fn undo(&self, before: Before) -> Script {
         let goes = match before {
             Before::Absent => true,

@@ -1,21 +1,21 @@
-//! A commit of what is staged, or of everything.
+//! `git commit` of the staged files, or of everything.
 
 use std::time::Duration;
 
 use agentiso_core::paths::GuestPath;
 use thiserror::Error;
 
-use super::READ_TIMEOUT;
+use super::unlock;
 use crate::redact::redact;
 use crate::script::{Ran, Script};
 
-/// Hooks may run tests.
+/// A long timeout, because hooks may run tests.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Digits of a commit that are enough for people.
+/// The number of digits of a short commit id.
 const SHORT: usize = 7;
 
-/// Who made a change, fit for a line of a commit.
+/// The author of a commit, checked to fit on one line of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Author {
     name: String,
@@ -27,7 +27,7 @@ pub struct Author {
 pub struct AuthorError;
 
 impl Author {
-    /// What git would take out of a name or an address without a word is refused.
+    /// Refuses characters that git would silently remove from a name or an address.
     pub fn check(text: &str) -> Result<(), AuthorError> {
         let bad = |c: char| c.is_control() || matches!(c, '<' | '>');
         if text.trim().is_empty() || text.contains(bad) { Err(AuthorError) } else { Ok(()) }
@@ -44,9 +44,9 @@ impl Author {
 pub struct Commit {
     pub path: GuestPath,
     pub message: String,
-    /// Everything that changed, new files included.
+    /// Commits all changes, including new files.
     pub add_all: bool,
-    /// Also the committer. `None`: who git is configured for, or agentiso.
+    /// Author and committer. `None`: the user in git's configuration, or agentiso.
     pub author: Option<Author>,
 }
 
@@ -71,9 +71,9 @@ impl Commit {
         .arg(email)
     }
 
-    /// Removes the lock that a commit leaves when it is killed.
+    /// Removes the locks of a commit that was killed.
     pub fn unlock(&self) -> Script {
-        Script::new(&[include_str!("../scripts/unlock.sh")], READ_TIMEOUT).arg(self.path.as_str())
+        unlock(&self.path)
     }
 
     pub fn read(ran: &Ran) -> Committed {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_is_read_with_its_summary() {
+    fn commit_output_is_parsed_with_summary() {
         let stdout = b"commit 0123456789abcdef\nbranch main\n[main 0123456] x\n 1 file changed\n".to_vec();
         let made = Commit::read(&Ran { code: Some(0), stdout, ..Ran::default() });
         let expected = Committed::Made {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_author_that_would_end_the_line_is_refused() {
+    fn invalid_author_is_refused() {
         assert!(Author::new("A B", "a@b").is_ok());
         for bad in ["", " ", "a\nb", "a<b", "a>b"] {
             assert!(Author::new(bad, "a@b").is_err() && Author::new("a", bad).is_err(), "{bad:?}");

@@ -1,4 +1,4 @@
-//! What changed in a working tree.
+//! `git diff` of a working tree.
 
 use agentiso_core::paths::GuestPath;
 
@@ -7,7 +7,7 @@ use crate::redact::redact;
 use crate::refs::RepoFile;
 use crate::script::{Ran, Script};
 
-/// Kept beyond what is shown, so that a credential at the edge is seen whole and hidden.
+/// Extra bytes of output, so that a credential at the cut is recognised and hidden.
 const SLACK: u64 = 4096;
 
 const TRUNCATED: &str = "\n[TRUNCATED]";
@@ -15,9 +15,9 @@ const TRUNCATED: &str = "\n[TRUNCATED]";
 #[derive(Clone, Debug)]
 pub struct Diff {
     pub path: GuestPath,
-    /// The index against the last commit, instead of the files against the index.
+    /// Compare the index with the last commit, instead of the files with the index.
     pub staged: bool,
-    /// Figures for each file, instead of lines.
+    /// Print statistics for each file instead of lines.
     pub stat: bool,
     pub file: Option<RepoFile>,
     pub max_bytes: u64,
@@ -65,20 +65,20 @@ mod tests {
     }
 
     #[test]
-    fn a_long_diff_is_cut_between_characters_and_says_so() {
+    fn long_diff_is_truncated_between_characters() {
         assert_eq!(read("+ä\n", 4), Diffed { text: "+ä\n".to_owned(), truncated: false });
         assert_eq!(read("+ää\n", 4), Diffed { text: "+ä\n[TRUNCATED]".to_owned(), truncated: true });
     }
 
     #[test]
-    fn a_credential_at_the_edge_is_hidden() {
+    fn credential_at_the_cut_is_hidden() {
         let text = read("x https://user:secret@host/ y", 18).text;
         assert!(!text.contains("secret") && !text.contains("user"), "{text}");
     }
 
     proptest! {
         #[test]
-        fn never_more_than_asked_for(output in "(ä|€|x|\n){0,3000}", max in 1u64..2000) {
+        fn diff_never_exceeds_max_bytes(output in "(ä|€|x|\n){0,3000}", max in 1u64..2000) {
             let diffed = read(&output, max);
             prop_assert_eq!(diffed.truncated, output.len() as u64 > max);
             prop_assert!(diffed.text.len() <= max as usize + TRUNCATED.len());

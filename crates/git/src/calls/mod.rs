@@ -1,4 +1,4 @@
-//! The operations of the git tools: each gives a [`Script`](crate::Script) and reads what it printed.
+//! The operations of the git tools: each makes a [`Script`](crate::Script) and parses its output.
 
 mod clone;
 mod commit;
@@ -19,10 +19,15 @@ pub use push::{Push, Pushed};
 /// Longer than reading a large working tree takes.
 const READ_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A list of some thousand files.
+/// Enough for a list of some thousand files.
 const MAX_STATUS: u64 = 512 * 1024;
 
-/// What git knows of a working tree; [`Status::parse`](crate::Status::parse) reads it.
+/// The script for `git status`; [`Status::parse`](crate::Status::parse) reads its output.
 pub fn status(path: &GuestPath) -> Script {
     Script::new(&[include_str!("../scripts/status.sh")], READ_TIMEOUT).arg(path.as_str()).keeping(MAX_STATUS)
+}
+
+/// Removes the locks that a killed git left in a repository.
+fn unlock(path: &GuestPath) -> Script {
+    Script::new(&[include_str!("../scripts/unlock.sh")], READ_TIMEOUT).arg(path.as_str())
 }

@@ -1,9 +1,10 @@
-//! A branch to a remote.
+//! `git push` of a branch to a remote.
 
 use std::time::Duration;
 
 use agentiso_core::paths::GuestPath;
 
+use super::unlock;
 use crate::redact::redact;
 use crate::refs::{BranchName, Remote};
 use crate::script::{Ran, Script};
@@ -12,7 +13,7 @@ use crate::script::{Ran, Script};
 pub struct Push {
     pub path: GuestPath,
     pub remote: Remote,
-    /// `None`: the one that is checked out.
+    /// `None`: the branch that is checked out.
     pub branch: Option<BranchName>,
     pub force: bool,
     pub set_upstream: bool,
@@ -33,6 +34,11 @@ impl Push {
             .arg(self.branch.as_ref().map(BranchName::as_str).unwrap_or_default())
             .flag(self.force)
             .flag(self.set_upstream)
+    }
+
+    /// Removes the locks of a push that was killed.
+    pub fn unlock(&self) -> Script {
+        unlock(&self.path)
     }
 
     pub fn read(ran: &Ran) -> Pushed {

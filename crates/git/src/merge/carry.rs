@@ -1,4 +1,4 @@
-//! A file from one machine to another, through the host, never more than one piece of it at a time.
+//! Copies a bundle from one workspace to another through the host, one piece at a time.
 
 use agentiso_core::paths::{GuestPath, GuestPathError};
 
@@ -6,15 +6,15 @@ use super::error::MergeError;
 use super::place::Place;
 use super::scripts::MAX_BUNDLE;
 
-/// What the host holds of a bundle.
+/// The bytes of a bundle that the host holds at a time.
 const PIECE: u64 = 1024 * 1024;
 
-/// A file of a bench.
+/// The path of a file on a bench.
 pub(super) fn inside(bench: &GuestPath, name: &str) -> Result<GuestPath, GuestPathError> {
     GuestPath::parse(&format!("{bench}/{name}"))
 }
 
-/// Puts the source's bundle of so many bytes onto the target's bench as `part.000000` and so on.
+/// Copies the source's bundle of this size to the target's bench as `part.000000` and so on.
 pub(super) async fn bundle<S: Place, T: Place>(
     source: &S,
     target: &T,

@@ -1,4 +1,4 @@
-//! The steps of a merge, source by source.
+//! The merge engine: it packs, tries out and lands one source after the other.
 
 use agentiso_core::paths::GuestPath;
 use bytes::Bytes;
@@ -12,14 +12,14 @@ use super::strategy::Strategy;
 
 #[derive(Clone, Debug)]
 pub struct Merge {
-    /// The working tree, in every machine.
+    /// The path of the working tree in every workspace.
     pub path: GuestPath,
     pub strategy: Strategy,
-    /// Of merge commits; the source's name is added.
+    /// The message of merge commits; the source's name is added.
     pub message: Option<String>,
 }
 
-/// Where commits come from.
+/// A source of commits.
 #[derive(Debug)]
 pub struct Source<P> {
     pub place: P,
@@ -27,28 +27,28 @@ pub struct Source<P> {
     pub name: String,
 }
 
-/// What became of one source.
+/// The result of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Merged {
         commits: u64,
-        /// What its owner may not expect.
+        /// A remark that its owner may not expect.
         note: Option<String>,
     },
-    /// The target is as it was.
+    /// The target is unchanged.
     Failed { error: String },
 }
 
-/// What was found to fit on the bench.
+/// A source that was applied on the bench.
 struct Fitted {
     tip: String,
     commits: u64,
     note: Option<String>,
 }
 
-/// Merges the sources into the target, one after the other, each as far as it goes; an outcome for each. It fails as
-/// a whole only if the target cannot be used at all. When `stop` is cancelled, what has not landed is given up. Nothing
-/// is left of it in any machine, however it ends, unless the future is dropped.
+/// Merges the sources into the target, one after the other, and returns an outcome for each. It fails as a whole only
+/// if the target cannot be used at all. When `stop` is cancelled, sources that have not landed are given up. However it
+/// ends, no temporary files are left in any workspace, unless the future is dropped.
 pub async fn merge<T: Place, S: Place>(
     merge: &Merge,
     target: &T,
@@ -71,7 +71,7 @@ pub async fn merge<T: Place, S: Place>(
     outcomes
 }
 
-/// The commit that the target is at, and the list of those that it knows.
+/// Opens the target's bench. Returns the target's current commit and the list of commits that it has.
 async fn open<T: Place>(merge: &Merge, target: &T) -> Result<(String, Bytes), MergeError<T::Error>> {
     let script = scripts::open(&merge.path, target.bench(), merge.strategy);
     let ran = MergeError::check(target.run(&script).await)?;
@@ -81,7 +81,7 @@ async fn open<T: Place>(merge: &Merge, target: &T) -> Result<(String, Bytes), Me
     Ok((head, known))
 }
 
-/// What cannot be removed is in a directory for temporary files.
+/// Failures are ignored: the bench is in a directory for temporary files.
 async fn close(place: &impl Place) {
     let _ = place.run(&scripts::close(place.bench())).await;
 }
@@ -89,7 +89,7 @@ async fn close(place: &impl Place) {
 struct Bench<'a, T> {
     merge: &'a Merge,
     target: &'a T,
-    /// The commit that the target is at.
+    /// The current commit of the target.
     head: String,
     known: Bytes,
 }
@@ -99,14 +99,14 @@ impl<T: Place> Bench<'_, T> {
         let fitted = stop.run_until_cancelled(self.fit(source)).await.unwrap_or(Err(MergeError::Stopped));
         close(&source.place).await;
         let landed = match fitted {
-            // From here on it is not stopped: a branch that moves must arrive.
+            // Not interrupted from here on: moving the branch must complete.
             Ok(fitted) => self.land(fitted).await,
             Err(error) => Err(error),
         };
         landed.unwrap_or_else(|error| Outcome::Failed { error: error.to_string() })
     }
 
-    /// Tries a source out. It may be dropped at any point: only benches are touched.
+    /// Applies a source on the bench. The future may be dropped at any point: only benches are changed.
     async fn fit<S: Place>(&self, source: &Source<S>) -> Result<Fitted, MergeError<String>> {
         let Merge { path, strategy, message } = self.merge;
         let place = &source.place;
@@ -152,7 +152,7 @@ fn note(uncommitted: u64) -> Option<String> {
         .then(|| format!("{uncommitted} changed files are not committed there and were not taken"))
 }
 
-/// What a machine says is a commit becomes an argument only if it looks like one.
+/// A commit id from a guest becomes an argument only if it has the right form.
 fn commit_id(text: String) -> Option<String> {
     let is_one = matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_one.then_some(text)
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_machine_calls_a_commit_is_looked_at() {
+    fn commit_ids_from_guests_are_validated() {
         assert!(commit_id("0123456789abcdef0123456789abcdef01234567".to_owned()).is_some());
         for wrong in ["", "HEAD", "--exec=x", "0123456789abcdef0123456789abcdef0123456g"] {
             assert_eq!(commit_id(wrong.to_owned()), None);

@@ -1,4 +1,4 @@
-//! Why a step of a merge failed.
+//! Errors of a step of a merge.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::script::Ran;
 use crate::trouble::Trouble;
 
-/// The end of what git said is enough to see why.
+/// The most bytes of git's output in an error, taken from its end.
 const MAX_WORDS: usize = 2000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -25,7 +25,7 @@ pub enum MergeError<E: fmt::Display> {
 }
 
 impl<E: fmt::Display> MergeError<E> {
-    /// What a script gave, if it succeeded.
+    /// The result of a script, if it succeeded.
     pub(super) fn check(ran: Result<Ran, E>) -> Result<Ran, Self> {
         let ran = ran.map_err(Self::Place)?;
         if ran.succeeded() {

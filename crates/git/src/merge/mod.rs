@@ -1,4 +1,4 @@
-//! Brings the commits of several machines together in one.
+//! Merging of commits from several workspaces into one.
 //!
 //! ```text
 //!  source guest                        host                      target guest
@@ -7,11 +7,11 @@
 //!                                                          land: the target moves forward to what fitted
 //! ```
 //!
-//! What a source contributes are its commits after the merge base with the target or, where their histories share nothing,
-//! after its first commit. All of it is tried out on the bench; the target's branch, index and files are touched only
-//! by the fast-forward at the end, so a source that does not fit leaves the target as it was.
+//! A source contributes its commits after the merge base with the target or, if their histories share nothing, after
+//! its first commit. They are first applied on the bench. Only the fast-forward at the end changes the target's branch,
+//! index and files, so a source that conflicts leaves the target unchanged.
 //!
-//! The engine speaks to machines through [`Place`]: guests in the daemon, directories of the host in the tests.
+//! The engine accesses workspaces through [`Place`]: guests in the daemon, directories of the host in the tests.
 
 mod carry;
 mod engine;

@@ -1,4 +1,4 @@
-//! A machine with a working tree in it.
+//! The interface to a workspace with a working tree: run a script, read and write files.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub trait Place: Send + Sync {
     /// Runs a script to its end. Dropping the future kills it.
     fn run<'a>(&'a self, script: &'a Script) -> BoxFuture<'a, Result<Ran, Self::Error>>;
 
-    /// At most `limit` bytes of a file from `offset`.
+    /// Reads at most `limit` bytes of a file from `offset`.
     fn read<'a>(
         &'a self,
         path: &'a GuestPath,
@@ -22,9 +22,9 @@ pub trait Place: Send + Sync {
         limit: u64,
     ) -> BoxFuture<'a, Result<Bytes, Self::Error>>;
 
-    /// Makes a file, and the directories it is in.
+    /// Writes a new file, and makes its parent directories.
     fn write<'a>(&'a self, path: &'a GuestPath, data: Bytes) -> BoxFuture<'a, Result<(), Self::Error>>;
 
-    /// A directory that is not there yet, for this merge alone. It is removed in the end.
+    /// A directory that does not exist yet, for this merge only. It is removed at the end.
     fn bench(&self) -> &GuestPath;
 }

@@ -1,4 +1,4 @@
-//! The scripts of a merge, and what they are allowed.
+//! The scripts of a merge and their limits.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use agentiso_core::paths::GuestPath;
 use super::strategy::Strategy;
 use crate::script::Script;
 
-/// One step on one source. Clients wait a minute for a merge; a large one may take longer.
+/// The timeout of one step. Clients wait a minute for a merge; a large one may take longer.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How far back a commit that both sides have is looked for.
+/// The number of commits that are searched for one that both sides have.
 const MAX_KNOWN: u64 = 20_000;
 
-/// More than a series of patches should have.
+/// The most commits of one source.
 const MAX_COMMITS: u64 = 2_000;
 
-/// What one source may send through the host.
+/// The largest bundle that one source may send through the host.
 pub(super) const MAX_BUNDLE: u64 = 256 * 1024 * 1024;
 
-/// A line of forty or sixty-four digits for each commit.
+/// One line of up to 64 digits for each commit.
 pub(super) const MAX_KNOWN_BYTES: u64 = MAX_KNOWN * 65;
 
 const IDENTITY: &str = include_str!("../scripts/identity.sh");

@@ -1,6 +1,7 @@
-//! How commits of a source become commits of the target.
+//! Merge strategies.
 
-/// Whichever it is, a source fits as a whole or not at all.
+/// The way in which commits of a source become commits of the target. A source is always merged as a whole or not at
+/// all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
     /// As a series of patches, one source after the other.

@@ -1,4 +1,4 @@
-//! The operations of the git tools.
+//! The operations of the git tools against real repositories.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn push(lab: &Lab) -> Push {
 }
 
 #[test]
-fn a_status_tells_staged_from_modified_and_untracked() {
+fn status_separates_staged_modified_and_untracked() {
     let lab = Lab::fresh();
     lab.change("a b.txt", "1\n");
     lab.change("it's \"q\"\n.txt", "1\n");
@@ -59,7 +59,7 @@ fn a_status_tells_staged_from_modified_and_untracked() {
 }
 
 #[test]
-fn a_directory_without_a_repository_is_told_from_one_that_is_not_there() {
+fn missing_repository_differs_from_missing_directory() {
     let lab = Lab::empty();
     let ran = lab.sh(&status(&lab.path()));
     assert_eq!(Trouble::of(&ran), Trouble::NotARepository);
@@ -70,7 +70,7 @@ fn a_directory_without_a_repository_is_told_from_one_that_is_not_there() {
 }
 
 #[test]
-fn a_commit_takes_everything_or_what_is_staged() {
+fn commit_takes_everything_or_staged_files() {
     let lab = Lab::empty();
     lab.git(&["init", "-q", "-b", "main"]);
     lab.write("new", "1\n");
@@ -98,7 +98,7 @@ fn a_commit_takes_everything_or_what_is_staged() {
 }
 
 #[test]
-fn a_diff_shows_files_the_index_or_figures() {
+fn diff_shows_worktree_index_or_statistics() {
     let lab = Lab::fresh();
     lab.change("a*.txt", "old\n");
     lab.change("ab.txt", "old\n");
@@ -117,7 +117,7 @@ fn a_diff_shows_files_the_index_or_figures() {
 }
 
 #[test]
-fn a_push_goes_through_or_says_why_not() {
+fn push_succeeds_or_names_the_reason() {
     let (lab, remote) = (Lab::fresh(), Lab::empty());
     let ran = lab.sh(&push(&lab).script());
     assert_eq!(Trouble::of(&ran), Trouble::NoRemote, "{}", ran.words(500));
@@ -130,7 +130,7 @@ fn a_push_goes_through_or_says_why_not() {
     assert_eq!(seen(&lab).ahead, 0);
     lab.change("x", "1\n");
     assert_eq!(seen(&lab).ahead, 1);
-    // Somebody else was faster.
+    // Another clone has pushed first.
     let other = Lab::empty();
     other.git(&["clone", "-q", remote.tree().to_str().unwrap(), "."]);
     other.change("y", "1\n");
@@ -146,7 +146,7 @@ fn a_push_goes_through_or_says_why_not() {
 }
 
 #[test]
-fn a_clone_looks_first_and_can_be_undone() {
+fn clone_checks_the_path_and_can_be_undone() {
     let lab = Lab::empty();
     let url = GitUrl::parse("http://127.0.0.1:1/x").unwrap();
     let mut clone = CloneRepo { url, path: lab.path(), branch: None, depth: Some(1) };
@@ -170,7 +170,7 @@ fn a_clone_looks_first_and_can_be_undone() {
 }
 
 #[test]
-fn a_machine_without_git_says_so() {
+fn missing_git_is_reported() {
     let lab = Lab::fresh();
     let line = status(&lab.path()).line().replace("command -v git", "command -v no-such-git");
     let output = std::process::Command::new("sh").arg("-c").arg(line).output().unwrap();
@@ -179,14 +179,14 @@ fn a_machine_without_git_says_so() {
 }
 
 #[test]
-fn the_lock_of_a_commit_that_was_killed_is_removed_once_no_git_runs() {
+fn stale_commit_lock_is_removed_after_git_ends() {
     let lab = Lab::fresh();
     let commit = Commit { path: lab.path(), message: "x".to_owned(), add_all: true, author: None };
     assert!(lab.sh(&commit.unlock()).succeeded(), "where there is none");
     lab.write(".git/index.lock", "");
     lab.write("new", "1");
     assert_eq!(Trouble::of(&lab.sh(&commit.script())), Trouble::Locked);
-    // A git that waits for its input is one that runs.
+    // A git process that waits for its input keeps running.
     let mut running = lab.start_git(&["cat-file", "--batch"]);
     assert!(lab.sh(&commit.unlock()).succeeded());
     assert!(lab.has(".git/index.lock"), "it may belong to the git that runs");
@@ -194,4 +194,29 @@ fn the_lock_of_a_commit_that_was_killed_is_removed_once_no_git_runs() {
     running.wait().unwrap();
     assert!(lab.sh(&commit.unlock()).succeeded());
     assert!(!lab.has(".git/index.lock") && lab.sh(&commit.script()).succeeded());
+}
+
+#[test]
+fn all_locks_of_a_killed_git_are_removed() {
+    let lab = Lab::fresh();
+    let commit = Commit { path: lab.path(), message: "x".to_owned(), add_all: true, author: None };
+    lab.write("new", "1");
+    assert!(lab.sh(&commit.script()).succeeded());
+    let locks =
+        ["index.lock", "HEAD.lock", "config.lock", "refs/heads/main.lock", "refs/remotes/origin/main.lock"];
+    for lock in locks {
+        let lock = format!(".git/{lock}");
+        lab.write(&lock, "");
+        assert!(lab.sh(&commit.unlock()).succeeded());
+        assert!(!lab.has(&lock), "{lock}");
+    }
+    lab.write("locks/yours.lock", "1");
+    assert!(lab.sh(&commit.unlock()).succeeded());
+    assert!(lab.has("locks/yours.lock"), "files of the working tree stay");
+    assert!(lab.start_git(&["init", "--quiet", "--bare", "bare"]).wait().unwrap().success());
+    lab.write("bare/refs/heads/main.lock", "");
+    let path = agentiso_core::paths::GuestPath::parse(&format!("{}/bare", lab.path())).unwrap();
+    assert!(lab.sh(&Commit { path, ..commit.clone() }.unlock()).succeeded());
+    assert!(!lab.has("bare/refs/heads/main.lock"), "a bare repository has locks too");
+    assert!(lab.sh(&commit.script()).succeeded());
 }

@@ -1,4 +1,4 @@
-//! Sources that do not fit: the target is as it was, and the others go on.
+//! Sources with conflicts: the target is unchanged, and the other sources are merged.
 
 use agentiso_git::merge::{Outcome, Strategy};
 
@@ -11,7 +11,7 @@ fn base() -> Lab {
     lab
 }
 
-/// Merges a source that must not fit into a target with a stash, untracked and ignored files, and another branch.
+/// Merges a conflicting source into a target with a stash, untracked and ignored files, and another branch.
 async fn does_not_fit(prepare: impl Fn(&Lab, &Lab), expected: &[&str]) {
     for strategy in Strategy::ALL {
         let target = base();
@@ -22,16 +22,16 @@ async fn does_not_fit(prepare: impl Fn(&Lab, &Lab), expected: &[&str]) {
         target.git(&["branch", "other"]);
         prepare(&target, &source);
         target.write("untracked", "u\n");
-        let before = target.portrait();
+        let before = target.fingerprint();
         let outcomes = try_merge(strategy, &target, &[&source]).await.unwrap();
         let error = failure(&outcomes[0]);
         assert!(expected.iter().all(|part| error.contains(part)), "{strategy:?}: {error}");
-        assert_eq!(target.portrait(), before, "{strategy:?}");
+        assert_eq!(target.fingerprint(), before, "{strategy:?}");
     }
 }
 
 #[tokio::test]
-async fn lines_that_both_changed() {
+async fn conflicting_lines_do_not_merge() {
     let prepare = |target: &Lab, source: &Lab| {
         source.change("fine.txt", "x\n");
         source.change("a.txt", "1\nsource\n3\n");
@@ -41,7 +41,7 @@ async fn lines_that_both_changed() {
 }
 
 #[tokio::test]
-async fn binary_files_that_both_changed() {
+async fn conflicting_binary_files_do_not_merge() {
     let prepare = |target: &Lab, source: &Lab| {
         source.change("b.bin", [0u8, 9]);
         target.change("b.bin", [0u8, 8]);
@@ -50,7 +50,7 @@ async fn binary_files_that_both_changed() {
 }
 
 #[tokio::test]
-async fn a_file_that_one_deleted_and_the_other_changed() {
+async fn deleted_and_changed_file_does_not_merge() {
     let prepare = |target: &Lab, source: &Lab| {
         source.git(&["rm", "-q", "a.txt"]);
         source.commit("delete it");
@@ -60,7 +60,7 @@ async fn a_file_that_one_deleted_and_the_other_changed() {
 }
 
 #[tokio::test]
-async fn a_file_that_nobody_committed_is_never_overwritten() {
+async fn uncommitted_file_is_never_overwritten() {
     for name in ["untracked", "ignored"] {
         let prepare = |target: &Lab, source: &Lab| {
             source.write(name, "from the source\n");
@@ -73,7 +73,7 @@ async fn a_file_that_nobody_committed_is_never_overwritten() {
 }
 
 #[tokio::test]
-async fn a_source_without_a_repository_or_a_commit() {
+async fn source_without_commits_fails() {
     for strategy in Strategy::ALL {
         let (target, none, unborn) = (base(), Lab::empty(), Lab::empty());
         unborn.git(&["init", "-q"]);
@@ -84,7 +84,7 @@ async fn a_source_without_a_repository_or_a_commit() {
 }
 
 #[tokio::test]
-async fn one_source_that_does_not_fit_does_not_keep_the_others_out() {
+async fn conflicting_source_does_not_block_others() {
     for strategy in Strategy::ALL {
         let target = base();
         let [one, two, three] = [target.fork(), target.fork(), target.fork()];

@@ -1,10 +1,10 @@
-//! Histories that fit: shared, unrelated, with merges, renames, deletions, binary files.
+//! Histories that merge without conflicts: shared, unrelated, with merges, renames, deletions, binary files.
 
 use agentiso_git::merge::{Outcome, Strategy};
 
 use crate::lab::{Lab, merged, try_merge};
 
-/// A repository of several commits, as a prepared machine has it.
+/// A repository of several commits, as a prepared workspace has it.
 fn golden() -> Lab {
     let lab = Lab::fresh();
     lab.change("src/a.txt", "a1\na2\na3\na4\na5\na6\na7\na8\n");
@@ -22,7 +22,7 @@ fn last(target: &Lab, strategy: Strategy, format: &str) -> String {
 }
 
 #[tokio::test]
-async fn forks_of_a_repository_with_several_commits_give_only_what_is_theirs() {
+async fn forks_contribute_only_their_own_commits() {
     for strategy in Strategy::ALL {
         let target = golden();
         let (one, two) = (target.fork(), target.fork());
@@ -55,7 +55,7 @@ async fn forks_of_a_repository_with_several_commits_give_only_what_is_theirs() {
 }
 
 #[tokio::test]
-async fn fresh_repositories_with_roots_of_their_own_come_together_in_a_third() {
+async fn unrelated_repositories_merge_into_a_third() {
     for strategy in Strategy::ALL {
         let (target, one, two) = (Lab::fresh(), Lab::fresh(), Lab::fresh());
         one.change("one.txt", "1\n");
@@ -67,23 +67,23 @@ async fn fresh_repositories_with_roots_of_their_own_come_together_in_a_third() {
 }
 
 #[tokio::test]
-async fn a_source_with_nothing_to_give_counts_as_merged() {
+async fn source_without_new_commits_counts_as_merged() {
     for strategy in Strategy::ALL {
         let target = golden();
         let (same, behind, root) = (target.fork(), target.fork(), Lab::fresh());
         target.change("own.txt", "x\n");
         behind.write("forgotten.txt", "never committed\n");
-        let before = target.portrait();
+        let before = target.fingerprint();
         let outcomes = try_merge(strategy, &target, &[&same, &behind, &root]).await.unwrap();
         assert_eq!(merged(&outcomes), [0, 0, 0], "{strategy:?}");
-        assert_eq!(target.portrait(), before);
+        assert_eq!(target.fingerprint(), before);
         let Outcome::Merged { note: Some(note), .. } = &outcomes[1] else { panic!("{outcomes:?}") };
         assert!(note.contains("not committed"), "{note}");
     }
 }
 
 #[tokio::test]
-async fn the_same_commit_in_two_sources_is_taken_once() {
+async fn shared_commit_is_taken_once() {
     for strategy in Strategy::ALL {
         let target = golden();
         let one = target.fork();
@@ -94,14 +94,14 @@ async fn the_same_commit_in_two_sources_is_taken_once() {
         let outcomes = try_merge(strategy, &target, &[&one, &two]).await.unwrap();
         assert_eq!(merged(&outcomes), [2, 1], "{strategy:?}");
         assert!(["shared.txt", "one.txt", "two.txt"].iter().all(|name| target.has(name)));
-        // And again: everything is there already.
+        // A second merge finds everything there already.
         let again = try_merge(strategy, &target, &[&one, &two]).await.unwrap();
         assert_eq!(merged(&again), [0, 0], "{strategy:?}");
     }
 }
 
 #[tokio::test]
-async fn binary_files_renames_deletions_modes_and_links_arrive_as_they_are() {
+async fn merge_preserves_binaries_renames_modes_and_links() {
     for strategy in Strategy::ALL {
         let target = golden();
         let source = target.fork();
@@ -119,7 +119,7 @@ async fn binary_files_renames_deletions_modes_and_links_arrive_as_they_are() {
         source.git(&["checkout", "-q", "-f", "HEAD"]);
         std::os::unix::fs::symlink("README", source.tree().join("link")).unwrap();
         source.commit("link");
-        // The target goes on too: its lines are not lost in the file that is renamed there.
+        // The target changes too: its lines are kept in the file that the source renames.
         target.change("src/a.txt", "first\na1\na2\na3\na4\na5\na6\na7\na8\n");
         let outcomes = try_merge(strategy, &target, &[&source]).await.unwrap();
         assert_eq!(merged(&outcomes), [6], "{strategy:?}");
@@ -134,7 +134,7 @@ async fn binary_files_renames_deletions_modes_and_links_arrive_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_source_with_merges_gives_what_its_merges_decided() {
+async fn merge_commits_contribute_their_resolution() {
     for strategy in Strategy::ALL {
         let target = golden();
         let source = target.fork();
@@ -154,7 +154,7 @@ async fn a_source_with_merges_gives_what_its_merges_decided() {
 }
 
 #[tokio::test]
-async fn a_source_that_merged_the_target_s_own_commits_gives_the_rest() {
+async fn commits_merged_from_the_target_are_skipped() {
     for strategy in Strategy::ALL {
         let target = golden();
         let source = target.fork();
@@ -194,7 +194,7 @@ async fn messages_arrive_word_for_word() {
 }
 
 #[tokio::test]
-async fn a_shallow_clone_and_its_forks_come_together() {
+async fn shallow_clone_merges_with_its_forks() {
     let origin = golden();
     let target = Lab::empty();
     let url = format!("file://{}", origin.tree().display());
@@ -211,7 +211,7 @@ async fn a_shallow_clone_and_its_forks_come_together() {
 }
 
 #[tokio::test]
-async fn settings_of_a_machine_do_not_change_what_a_patch_is() {
+async fn git_configuration_does_not_affect_patches() {
     let target = golden();
     let config = "[user]\nname = Tess\nemail = tess@example.com\n[diff]\nnoprefix = true\nmnemonicPrefix = true\n\
                   [format]\nnumbered = true\nattach = true\nsignOff = true\n[commit]\ngpgSign = true\n\
@@ -227,7 +227,7 @@ async fn settings_of_a_machine_do_not_change_what_a_patch_is() {
 }
 
 #[tokio::test]
-async fn a_detached_head_can_be_merged_into_where_no_branch_is_needed() {
+async fn detached_head_accepts_merges_without_branches() {
     let target = golden();
     target.git(&["checkout", "-q", "--detach"]);
     let source = target.fork();

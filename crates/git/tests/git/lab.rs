@@ -1,4 +1,4 @@
-//! A machine that is a directory: its own home, a working tree, a place for a bench.
+//! A workspace simulated by a directory: a home, a working tree, a place for a bench.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Without any repository.
+    /// A lab without a repository.
     pub(crate) fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("work")).unwrap();
@@ -28,7 +28,7 @@ impl Lab {
         Self { dir, bench }
     }
 
-    /// A repository whose first commit holds `README`.
+    /// A lab with a repository whose first commit contains `README`.
     pub(crate) fn fresh() -> Self {
         let lab = Self::empty();
         lab.git(&["init", "-q", "-b", "main"]);
@@ -37,7 +37,7 @@ impl Lab {
         lab
     }
 
-    /// A machine that begins as a copy of this one, as a fork does.
+    /// A copy of this lab, as a fork is.
     pub(crate) fn fork(&self) -> Self {
         let fork = Self::empty();
         let status =
@@ -77,13 +77,13 @@ impl Lab {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// The same for a command that is expected to fail, such as a merge with a conflict.
+    /// Runs a git command that must fail, such as a merge with a conflict.
     #[track_caller]
     pub(crate) fn git_fails(&self, words: &[&str]) {
         assert!(!self.try_git(words).status.success(), "git {words:?} succeeded");
     }
 
-    /// A git that runs until its input is closed.
+    /// Starts a git that runs until its input is closed.
     pub(crate) fn start_git(&self, words: &[&str]) -> Child {
         self.command("git").args(words).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
     }
@@ -117,9 +117,9 @@ impl Lab {
         self.git(&["log", "--format=%s", "--reverse"]).lines().map(str::to_owned).collect()
     }
 
-    /// Everything about the repository that a merge that fails must leave alone: branches, HEAD, index, files, stashes,
-    /// and what a merge may leave behind.
-    pub(crate) fn portrait(&self) -> String {
+    /// The state of the repository that a failed merge must not change: branches, HEAD, index, files, stashes, and
+    /// files that a merge may leave behind.
+    pub(crate) fn fingerprint(&self) -> String {
         let mut files: Vec<String> = Vec::new();
         let mut directories = vec![self.tree()];
         while let Some(directory) = directories.pop() {
@@ -147,7 +147,7 @@ impl Lab {
         .join("\n--\n")
     }
 
-    /// No bench, and no process or lock in the repository.
+    /// Whether there is no bench, and no process or lock in the repository.
     pub(crate) fn is_tidy(&self) -> bool {
         !Path::new(self.bench.as_str()).exists()
             && !self.tree().join(".git/index.lock").exists()
@@ -167,7 +167,7 @@ fn ran(output: Output, max: u64) -> Ran {
     Ran { code: output.status.code(), timed_out: false, stdout, stdout_total: total, stderr: output.stderr }
 }
 
-/// Kills a process group that nobody waits for any more, as a guest does.
+/// Kills a process group on drop, as a guest does when nothing waits for it any more.
 struct Group(Option<u32>);
 
 impl Group {
@@ -184,20 +184,20 @@ impl Drop for Group {
     }
 }
 
-/// Every machine has its working tree elsewhere here, so each is entered by its own path.
-pub(crate) struct At<'a> {
+/// Adapts the path of the working tree: in these tests it differs between workspaces.
+pub(crate) struct LabPlace<'a> {
     lab: &'a Lab,
     own: String,
     common: String,
 }
 
-impl<'a> At<'a> {
+impl<'a> LabPlace<'a> {
     pub(crate) fn new(lab: &'a Lab, common: &GuestPath) -> Self {
         Self { lab, own: lab.path().as_str().to_owned(), common: common.as_str().to_owned() }
     }
 }
 
-impl Place for At<'_> {
+impl Place for LabPlace<'_> {
     type Error = io::Error;
 
     fn run<'a>(&'a self, script: &'a Script) -> BoxFuture<'a, io::Result<Ran>> {
@@ -256,15 +256,18 @@ pub(crate) async fn merge_until(
     let sources: Vec<_> = sources
         .iter()
         .enumerate()
-        .map(|(index, lab)| Source { place: At::new(lab, &path), name: format!("source-{}", index + 1) })
+        .map(|(index, lab)| Source {
+            place: LabPlace::new(lab, &path),
+            name: format!("source-{}", index + 1),
+        })
         .collect();
-    let outcomes = merge(&wanted, &At::new(target, &path), &sources, stop).await;
+    let outcomes = merge(&wanted, &LabPlace::new(target, &path), &sources, stop).await;
     assert!(target.is_tidy(), "something is left in the target");
     assert!(sources.iter().all(|source| source.place.lab.is_tidy()), "something is left in a source");
     outcomes
 }
 
-/// How many commits came from each source; all of them must fit.
+/// The number of commits from each source. All sources must be merged.
 #[track_caller]
 pub(crate) fn merged(outcomes: &[Outcome]) -> Vec<u64> {
     let count = |outcome: &Outcome| match outcome {

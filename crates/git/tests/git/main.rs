@@ -1,4 +1,4 @@
-//! The scripts against real git, in directories of this machine instead of guests.
+//! The scripts against real git, in directories of the host instead of guests.
 
 mod calls;
 mod conflicts;

@@ -1,4 +1,4 @@
-//! Targets that a merge does not begin with, and merges that are stopped.
+//! Targets that a merge refuses, and merges that are stopped.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn pair() -> (Lab, Lab) {
     (target, source)
 }
 
-/// The merge is refused with these words, and nothing was changed.
+/// Asserts that the merge is refused with this message and changes nothing.
 async fn refused(target: &Lab, source: &Lab, expected: &str) {
     for strategy in Strategy::ALL {
         let before = target.git(&["status", "--porcelain=v2", "--branch"]);
@@ -26,7 +26,7 @@ async fn refused(target: &Lab, source: &Lab, expected: &str) {
 }
 
 #[tokio::test]
-async fn a_target_with_uncommitted_changes_is_refused() {
+async fn target_with_uncommitted_changes_is_refused() {
     let (target, source) = pair();
     target.write("a.txt", "changed\n");
     refused(&target, &source, "a.txt").await;
@@ -35,7 +35,7 @@ async fn a_target_with_uncommitted_changes_is_refused() {
 }
 
 #[tokio::test]
-async fn a_target_in_the_middle_of_something_is_refused() {
+async fn target_with_unfinished_merge_is_refused() {
     let (target, source) = pair();
     target.git(&["checkout", "-q", "-b", "side"]);
     target.change("side.txt", "x\n");
@@ -45,7 +45,7 @@ async fn a_target_in_the_middle_of_something_is_refused() {
 }
 
 #[tokio::test]
-async fn a_target_without_a_commit_or_a_repository_is_refused() {
+async fn target_without_commits_is_refused() {
     let (_, source) = pair();
     let unborn = Lab::empty();
     unborn.git(&["init", "-q", "-b", "main"]);
@@ -57,12 +57,12 @@ async fn a_target_without_a_commit_or_a_repository_is_refused() {
     }
 }
 
-/// Whenever it is stopped, the target is as before or has all of the source, and nothing is left behind.
+/// After a stop at any moment, the target is unchanged or has all commits of the source.
 #[tokio::test]
-async fn a_merge_can_be_stopped_at_any_moment() {
+async fn merge_can_be_stopped_at_any_moment() {
     for step in 0..12u64 {
         let (target, source) = pair();
-        let before = target.portrait();
+        let before = target.fingerprint();
         let stop = CancellationToken::new();
         let cancel = async {
             tokio::time::sleep(Duration::from_millis(step * 15)).await;
@@ -73,7 +73,7 @@ async fn a_merge_can_be_stopped_at_any_moment() {
         let (outcomes, ()) = futures::join!(merging, cancel);
         match outcomes.as_deref() {
             Ok([Outcome::Merged { commits: 1, .. }]) => assert!(target.has("one.txt")),
-            Ok([Outcome::Failed { .. }]) | Err(_) => assert_eq!(target.portrait(), before, "step {step}"),
+            Ok([Outcome::Failed { .. }]) | Err(_) => assert_eq!(target.fingerprint(), before, "step {step}"),
             Ok(other) => panic!("{other:?}"),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// What has been kept so far.
+/// The kept bytes of one stream.
 #[derive(Debug)]
 pub struct Capture {
     head: Vec<u8>,
@@ -15,19 +15,19 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Keeps up to `head_limit` bytes from the beginning and up to `tail_limit` of the end of what follows.
+    /// Keeps up to `head_limit` bytes of the beginning and up to `tail_limit` bytes of the end beyond them.
     pub fn new(head_limit: usize, tail_limit: usize) -> Self {
         Self { head: Vec::new(), head_limit, tail: VecDeque::new(), tail_limit, total: 0 }
     }
 
-    /// Takes the next piece.
+    /// Adds the next piece.
     pub fn push(&mut self, bytes: &[u8]) {
         self.push_within(bytes, usize::MAX);
     }
 
-    /// Takes the next piece, but keeps at most `room` bytes more than before.
+    /// Adds the next piece, but keeps at most `room` bytes more than before.
     pub fn push_within(&mut self, bytes: &[u8], room: usize) {
-        // Once something is missing behind the head it cannot grow any more.
+        // Once bytes after the head were dropped, the head cannot grow any more.
         let head_room = if self.total == self.head.len() as u64 {
             (self.head_limit - self.head.len()).min(room)
         } else {
@@ -43,23 +43,23 @@ impl Capture {
         self.tail.extend(rest);
     }
 
-    /// Bytes kept at present.
+    /// The number of kept bytes.
     pub fn kept(&self) -> usize {
         self.head.len() + self.tail.len()
     }
 
-    /// The length of the whole.
+    /// The length of the whole stream.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Keeps nothing but the length.
+    /// Drops all kept bytes; the length of the stream stays known.
     pub fn forget(&mut self) {
         (self.head, self.tail) = (Vec::new(), VecDeque::new());
     }
 
-    /// Of what follows the first `offset` bytes: its first bytes, its last bytes beyond them, and its length. Without
-    /// the byte at the offset there are no first bytes, and their share goes to the last.
+    /// The first bytes of the stream after `offset`, the last bytes beyond them, and the length of the stream after
+    /// `offset`. If the byte at the offset was not kept, there are no first bytes, and more last bytes instead.
     pub fn after(&self, offset: u64, head: usize, tail: usize) -> (Bytes, Bytes, u64) {
         let tail_begins = self.total - self.tail.len() as u64;
         let complete = tail_begins == self.head.len() as u64;
@@ -79,7 +79,7 @@ impl Capture {
         (first.into(), Vec::from(left).into(), self.total.saturating_sub(offset))
     }
 
-    /// Head, tail, and the length of the whole.
+    /// Head, tail, and the length of the whole stream.
     pub fn finish(self) -> (Bytes, Bytes, u64) {
         (self.head.into(), Vec::from(self.tail).into(), self.total)
     }
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn head_and_tail_are_those_of_the_whole(
+        fn capture_keeps_head_and_tail(
             pieces in vec(vec(any::<u8>(), 0..50), 0..20), head in 0..100_usize, tail in 0..100_usize,
         ) {
             let mut capture = Capture::new(head, tail);
@@ -110,7 +110,7 @@ mod tests {
         }
 
         #[test]
-        fn what_follows_an_offset_is_a_part_of_the_whole(
+        fn capture_after_offset_is_bounded_and_true(
             pieces in vec(vec(any::<u8>(), 0..50), 0..20), limits in (0..100_usize, 0..100_usize),
             wanted in (0..60_usize, 0..60_usize), offset in 0..600_u64, room in 0..60_usize,
         ) {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_short_output_is_there_from_any_offset() {
+    fn short_output_is_complete_from_any_offset() {
         let mut capture = Capture::new(3, 3);
         capture.push(b"abcdef");
         let after = |offset| {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_were_not_kept_leave_no_beginning() {
+    fn capture_has_no_head_after_lost_bytes() {
         let mut capture = Capture::new(2, 2);
         capture.push(b"abcdef");
         let (head, tail, total) = capture.after(3, 1, 1);

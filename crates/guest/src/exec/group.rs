@@ -1,4 +1,4 @@
-//! A command's process group, which does not outlive the interest in it.
+//! The process group of a command. It is killed when its owner is dropped.
 
 use std::io;
 
@@ -10,41 +10,40 @@ use tokio_util::task::TaskTracker;
 use crate::spawn::Child;
 use crate::watch;
 
-/// Owns the tasks that outlive a command: those that reap the killed and drain what the detached still print.
+/// The background tasks that outlive a command: they reap killed processes and drain the pipes of detached ones.
 #[derive(Clone, Debug, Default)]
-pub struct Graveyard {
+pub struct BackgroundTasks {
     tasks: TaskTracker,
 }
 
-impl Graveyard {
-    pub(super) fn bury(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // Without a runtime the process is ending and init reaps what is left.
+impl BackgroundTasks {
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // Without a runtime the agent is ending, and init reaps the remaining processes.
         if let Ok(runtime) = Handle::try_current() {
             self.tasks.spawn_on(task, &runtime);
         }
     }
 
-    pub(super) fn occupied(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.tasks.len()
     }
 }
 
-/// The leader of a group, and the promise to kill the group unless [`Group::finish`] is called.
+/// A process group, by its leader. Dropping it kills the group, unless [`Group::finish`] is called.
 ///
-/// The leader is reaped last of all: until then its process id, which names the group, cannot be given to another
-/// process.
+/// The leader is reaped last: until then no other process can get its process id, which names the group.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Absent once it is reaped or handed to the graveyard.
+    /// Absent once it is reaped or passed to a background task.
     leader: Option<AsyncFd<Child>>,
-    graveyard: Graveyard,
+    background: BackgroundTasks,
 }
 
 impl Group {
-    pub(super) fn new(leader: Child, graveyard: Graveyard) -> io::Result<Self> {
+    pub(super) fn new(leader: Child, background: BackgroundTasks) -> io::Result<Self> {
         let pid = leader.pid();
         match watch::child(leader) {
-            Ok(leader) => Ok(Self { leader: Some(leader), graveyard }),
+            Ok(leader) => Ok(Self { leader: Some(leader), background }),
             Err(error) => {
                 let _ = kill_process_group(pid, Signal::KILL);
                 Err(error)
@@ -55,7 +54,7 @@ impl Group {
     /// Resolves when the leader has ended.
     pub(crate) async fn ended(&self) {
         if let Some(leader) = &self.leader {
-            // It fails only when the runtime is shutting down, which ends the command anyway.
+            // It fails only while the runtime shuts down, which ends the command anyway.
             drop(leader.readable().await);
         }
     }
@@ -68,12 +67,12 @@ impl Group {
     /// Sends a signal to every process of the group.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(leader) = &self.leader {
-            // The group may be gone already.
+            // The group may have ended already.
             let _ = kill_process_group(leader.get_ref().pid(), signal);
         }
     }
 
-    /// Reaps the leader if it has ended and lets the rest of the group live.
+    /// Reaps the leader if it has ended, and does not kill the rest of the group.
     pub(crate) fn finish(mut self) -> io::Result<Option<WaitIdStatus>> {
         let Some(leader) = &self.leader else { return Ok(None) };
         let status = leader.get_ref().try_wait()?;
@@ -88,7 +87,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.kill();
         if let Some(leader) = self.leader.take() {
-            self.graveyard.bury(async move {
+            self.background.spawn(async move {
                 drop(leader.readable().await);
                 drop(leader.get_ref().try_wait());
             });

@@ -1,8 +1,8 @@
-//! Commands: started, drained, timed, killed.
+//! Runs commands: starts them, reads their output, enforces their time limits and kills them.
 //!
-//! What a command prints is read as fast as it comes and kept only up to a limit, so memory stays bounded and the
-//! command is never held up by a full pipe. The process group of a command that nobody waits for is killed; one that is
-//! to go on is a job, see [`crate::jobs`].
+//! The output of a command is read as fast as it comes and kept only up to a limit, so memory stays bounded and a full
+//! pipe never blocks the command. When the call of a command ends, its process group is killed. A command that goes on
+//! after its call is a job, see [`crate::jobs`].
 
 mod capture;
 mod drain;
@@ -14,7 +14,7 @@ mod run;
 mod variables;
 
 pub use capture::Capture;
-pub use group::Graveyard;
+pub use group::BackgroundTasks;
 pub use probe::{MAX_PROBE_MICROS, probe};
 pub use request::{CheckedExec, RequestError, check, check_job};
 pub use run::{ExecError, Outcome, Sink, run};

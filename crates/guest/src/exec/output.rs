@@ -1,4 +1,4 @@
-//! The two pipes of a command.
+//! Reads the output pipes of a command.
 //!
 //! ```text
 //!             much was printed
@@ -7,9 +7,9 @@
 //!          nothing for a while
 //! ```
 //!
-//! A watched pipe wakes the agent at every write of the command, which then is in turn held up by the agent. For a
-//! command that prints without end this costs more than the output itself. So its pipe is made large, is no longer
-//! watched, and is emptied when a short time has passed.
+//! A watched pipe wakes the agent at every write of the command, and the agent then takes processor time from the
+//! command. For a command that prints without end this costs more than the output itself. So its pipe is made large, is
+//! no longer watched, and is read every few milliseconds.
 
 use std::cell::RefCell;
 use std::io;
@@ -30,23 +30,23 @@ use crate::watch;
 /// Most bytes taken by one read.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Reads of one pipe before others get their turn.
-const READS_PER_TURN: usize = 8;
+/// Reads of one pipe before other pipes are read.
+const READS_PER_POLL: usize = 8;
 
-/// Output after which a command is taken for one that prints much.
+/// Output after which a pipe changes to `Bulk`.
 const BULK_AFTER_BYTES: u64 = 256 * 1024;
 
-/// Size of a pipe that is emptied from time to time: what a fast command prints in between.
+/// Size of a pipe in `Bulk`: the output of a fast command between two reads.
 const BULK_PIPE_BYTES: usize = 1024 * 1024;
 
-/// Time between two readings of such a pipe. Too short to be noticed, long enough for a good part of the pipe.
+/// Time between two reads of such a pipe: too short to be noticed, long enough to fill a good part of the pipe.
 const BULK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Empty readings in a row after which the pipe is watched again.
-const BULK_EMPTY_TURNS: u32 = 16;
+/// Empty reads in a row after which the pipe is watched again.
+const BULK_EMPTY_READS: u32 = 16;
 
 thread_local! {
-    /// One buffer for all commands of this thread: reads do not wait, so it is never needed twice at a time.
+    /// One buffer for all commands of this thread. Reads do not wait, so it is never needed twice at the same time.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -61,31 +61,32 @@ pub(crate) struct Output {
 #[derive(Debug)]
 enum State {
     Watched(AsyncFd<OwnedFd>),
-    Bulk { pipe: OwnedFd, pause: Pin<Box<Sleep>>, empty_turns: u32 },
+    Bulk { pipe: OwnedFd, pause: Pin<Box<Sleep>>, empty_reads: u32 },
     Closed,
 }
 
-/// What one turn brought.
+/// The result of polling a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum ReadStatus {
     /// Something was read or the end was found.
     Progress,
     /// Nothing to read; the task will be woken.
     Waiting,
 }
 
-/// What reading until nothing is left came to.
-enum Found {
-    Something,
-    Nothing,
+/// The result of reading a pipe until it is empty.
+enum ReadResult {
+    Data,
+    Empty,
     End,
 }
 
 impl Output {
-    /// A pipe: our end, and the end for the command.
+    /// Makes a pipe: our end, and the end for the command.
     pub(super) fn pipe() -> io::Result<(Self, OwnedFd)> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Only our end must not block; the command's is a description of its own and stays as programs expect it.
+        // Only our end must not block. The command's end is a separate file description and stays blocking, as programs
+        // expect it.
         fcntl_setfl(&read, fcntl_getfl(&read)? | OFlags::NONBLOCK)?;
         let pipe = watch::descriptor(read, Interest::READABLE)?;
         Ok((Self { state: State::Watched(pipe), read: 0 }, write))
@@ -95,17 +96,17 @@ impl Output {
         !matches!(self.state, State::Closed)
     }
 
-    /// Reads what is there, up to `limit` bytes at a time, as long as `sink` wants more.
-    pub(super) fn poll_turn(
+    /// Reads the available bytes, up to `limit` at a time, as long as `sink` returns true.
+    pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         limit: usize,
         mut sink: impl FnMut(&[u8]) -> bool,
-    ) -> Turn {
+    ) -> ReadStatus {
         match &mut self.state {
-            State::Closed => Turn::Waiting,
+            State::Closed => ReadStatus::Waiting,
             State::Watched(pipe) => {
-                let Poll::Ready(ready) = pipe.poll_read_ready(cx) else { return Turn::Waiting };
+                let Poll::Ready(ready) = pipe.poll_read_ready(cx) else { return ReadStatus::Waiting };
                 let Ok(mut guard) = ready else { return self.close() };
                 let mut drained = false;
                 let found = read_all(guard.get_inner(), limit, &mut drained, &mut self.read, &mut sink);
@@ -113,23 +114,23 @@ impl Output {
                     guard.clear_ready();
                 }
                 match found {
-                    Found::End => self.close(),
-                    Found::Something => {
+                    ReadResult::End => self.close(),
+                    ReadResult::Data => {
                         if self.read >= BULK_AFTER_BYTES {
                             self.begin_bulk();
                         }
-                        Turn::Progress
+                        ReadStatus::Progress
                     }
-                    // Asks again, so that the task is woken.
-                    Found::Nothing => match pipe.poll_read_ready(cx) {
-                        Poll::Ready(_) => Turn::Progress,
-                        Poll::Pending => Turn::Waiting,
+                    // Polled again to register the waker.
+                    ReadResult::Empty => match pipe.poll_read_ready(cx) {
+                        Poll::Ready(_) => ReadStatus::Progress,
+                        Poll::Pending => ReadStatus::Waiting,
                     },
                 }
             }
-            State::Bulk { pipe, pause, empty_turns } => {
+            State::Bulk { pipe, pause, empty_reads } => {
                 if pause.as_mut().poll(cx).is_pending() {
-                    return Turn::Waiting;
+                    return ReadStatus::Waiting;
                 }
                 let mut drained = false;
                 let found = read_all(pipe, limit, &mut drained, &mut self.read, &mut sink);
@@ -137,41 +138,42 @@ impl Output {
                     pause.as_mut().reset(Instant::now() + BULK_PAUSE);
                 }
                 match found {
-                    Found::End => self.close(),
-                    Found::Something => {
-                        *empty_turns = 0;
-                        Turn::Progress
+                    ReadResult::End => self.close(),
+                    ReadResult::Data => {
+                        *empty_reads = 0;
+                        ReadStatus::Progress
                     }
-                    Found::Nothing => {
-                        *empty_turns += 1;
-                        if *empty_turns >= BULK_EMPTY_TURNS {
+                    ReadResult::Empty => {
+                        *empty_reads += 1;
+                        if *empty_reads >= BULK_EMPTY_READS {
                             self.end_bulk();
                         }
-                        // Polled again at once, which registers whatever it waits for now.
-                        Turn::Progress
+                        // The caller polls again at once, which registers the waker for the new state.
+                        ReadStatus::Progress
                     }
                 }
             }
         }
     }
 
-    fn close(&mut self) -> Turn {
+    fn close(&mut self) -> ReadStatus {
         self.state = State::Closed;
-        Turn::Progress
+        ReadStatus::Progress
     }
 
     fn begin_bulk(&mut self) {
         if let State::Watched(pipe) = std::mem::replace(&mut self.state, State::Closed) {
             let pipe = pipe.into_inner();
-            // Without the larger pipe everything works, only slower.
+            // A failure is ignored: with the smaller pipe everything works, only slower.
             let _ = fcntl_setpipe_size(&pipe, BULK_PIPE_BYTES);
-            self.state = State::Bulk { pipe, pause: Box::pin(sleep(BULK_PAUSE)), empty_turns: 0 };
+            self.state = State::Bulk { pipe, pause: Box::pin(sleep(BULK_PAUSE)), empty_reads: 0 };
         }
     }
 
     fn end_bulk(&mut self) {
         if let State::Bulk { pipe, .. } = std::mem::replace(&mut self.state, State::Closed) {
-            // It was watched before, so this fails only when the kernel is out of memory; then the output ends here.
+            // It was watched before, so this fails only if the kernel is out of memory. Then the rest of the output is
+            // lost.
             if let Ok(pipe) = watch::descriptor(pipe, Interest::READABLE) {
                 self.state = State::Watched(pipe);
             }
@@ -180,25 +182,25 @@ impl Output {
     }
 }
 
-/// Reads up to a few times; `drained` is set when nothing was left.
+/// Reads up to [`READS_PER_POLL`] times; `drained` is set if the pipe is empty then.
 fn read_all(
     pipe: &OwnedFd,
     limit: usize,
     drained: &mut bool,
     total: &mut u64,
     sink: &mut impl FnMut(&[u8]) -> bool,
-) -> Found {
-    let mut found = Found::Nothing;
+) -> ReadResult {
+    let mut found = ReadResult::Empty;
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.is_empty() {
-            // Zeroed by the kernel page by page, so only what is used takes memory.
+            // The kernel zeroes it page by page, so only used pages take memory.
             *buffer = vec![0; READ_BYTES];
         }
-        for _ in 0..READS_PER_TURN {
+        for _ in 0..READS_PER_POLL {
             match rustix::io::read(pipe, &mut buffer[..limit.min(READ_BYTES)]) {
                 Ok(count) if count > 0 => {
                     *total += count as u64;
-                    found = Found::Something;
+                    found = ReadResult::Data;
                     if !sink(&buffer[..count]) {
                         break;
                     }
@@ -209,7 +211,7 @@ fn read_all(
                     break;
                 }
                 Ok(_) | Err(_) => {
-                    found = Found::End;
+                    found = ReadResult::End;
                     break;
                 }
             }

@@ -1,4 +1,4 @@
-//! Times process starts: the yardstick for what a command costs beyond them.
+//! Measures process starts, as a baseline for the cost of commands.
 
 use std::fs::File;
 use std::io;
@@ -8,10 +8,10 @@ use std::time::Instant;
 use super::run::ExecError;
 use crate::spawn::{Program, ProgramFile, spawn};
 
-/// Largest figure that is reported, an hour.
+/// Largest time that is reported: an hour.
 pub const MAX_PROBE_MICROS: u32 = 3_600_000_000;
 
-/// Starts `/bin/sh -c true` so many times, one after the other, and returns how long each took until it was reaped.
+/// Starts `/bin/sh -c true` `count` times, one after the other, and returns the time of each until it was reaped.
 pub fn probe(count: u32) -> Result<Vec<u32>, ExecError> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     let args = [c"sh".to_owned(), c"-c".to_owned(), c"true".to_owned()];

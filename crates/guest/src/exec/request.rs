@@ -1,4 +1,4 @@
-//! A request to run something, checked and in the form that the kernel wants.
+//! Checks requests to run a command and converts them to the form that the kernel needs.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -10,7 +10,7 @@ use agentiso_protocol::schema::v1;
 
 use super::variables::Variables;
 
-/// What a command finds in its environment unless the request says otherwise.
+/// The environment of a command, unless the stored variables or the request override it.
 const DEFAULT_ENV: [(&str, &str); 6] = [
     ("HOME", "/root"),
     ("LANG", "C.UTF-8"),
@@ -20,11 +20,11 @@ const DEFAULT_ENV: [(&str, &str); 6] = [
     ("USER", "root"),
 ];
 
-/// A request that can be carried out.
+/// A valid request to run a command.
 pub struct CheckedExec {
     pub(super) args: [CString; 3],
     pub(super) env: Vec<CString>,
-    /// Absent: the default, or `/` where that does not exist.
+    /// Absent: the default, or `/` if that does not exist.
     pub(super) workdir: Option<CString>,
     pub(super) timeout: Duration,
     pub(super) head_bytes: usize,
@@ -38,7 +38,7 @@ impl CheckedExec {
     }
 }
 
-/// Without the environment, whose values may be secrets.
+/// Omits the environment, whose values may be secrets.
 impl fmt::Debug for CheckedExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CheckedExec")
@@ -49,38 +49,38 @@ impl fmt::Debug for CheckedExec {
     }
 }
 
-/// Why a request cannot be carried out.
+/// The reason for which a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// There is nothing to run.
+    /// The command is empty.
     #[error("the command is empty")]
     Empty,
-    /// A zero byte cannot be passed to a program.
+    /// The text has a zero byte, which cannot be passed to a program.
     #[error("{0} contains a zero byte")]
     ZeroByte(&'static str),
-    /// Longer than the kernel or this agent takes.
+    /// The text is longer than the kernel or this agent accepts.
     #[error("{what} is longer than {limit} bytes")]
     TooLong {
-        /// Which part.
+        /// The part of the request.
         what: &'static str,
-        /// What is allowed.
+        /// The most bytes.
         limit: usize,
     },
-    /// No variable can have this name.
-    #[error("an environment variable cannot be named {0:?}")]
+    /// A variable cannot have this name.
+    #[error("invalid environment variable name {0:?}")]
     EnvName(String),
-    /// Only an absolute path names one directory.
-    #[error("the working directory is not an absolute path")]
+    /// The working directory must be an absolute path.
+    #[error("the working directory must be an absolute path")]
     RelativeWorkdir,
-    /// There is no time to run it, or too much.
+    /// The time limit is zero or too long.
     #[error("the time limit must be between 1 and {} ms", limits::MAX_EXEC_TIMEOUT_MS)]
     Timeout,
-    /// More output than one answer can carry.
+    /// The request asks for more output than one answer can hold.
     #[error("at most {} bytes of each stream can be kept", limits::MAX_CAPTURE_BYTES)]
     Capture,
 }
 
-/// Checks a request from the host. The command gets the stored variables as well; those of the request win.
+/// Checks a request from the host. The command gets the stored variables as well; those of the request override them.
 pub fn check(request: v1::ExecRequest, stored: &Variables) -> Result<CheckedExec, RequestError> {
     if request.shell.is_empty() {
         return Err(RequestError::Empty);
@@ -108,7 +108,7 @@ pub fn check(request: v1::ExecRequest, stored: &Variables) -> Result<CheckedExec
     })
 }
 
-/// Checks a request for a job, which has no time limit and keeps its output elsewhere.
+/// Checks a request for a job, which has no time limit of its own and whose output is kept by the job table.
 pub fn check_job(request: v1::StartJobRequest, stored: &Variables) -> Result<CheckedExec, RequestError> {
     let v1::StartJobRequest { shell, workdir, env } = request;
     let timeout_ms = limits::MAX_EXEC_TIMEOUT_MS;
@@ -123,7 +123,7 @@ fn string(what: &'static str, bytes: impl Into<Vec<u8>>, limit: usize) -> Result
     CString::new(bytes).map_err(|_zero| RequestError::ZeroByte(what))
 }
 
-/// What these variables take of the room that the kernel gives.
+/// The bytes that these variables take in the kernel's space for environments.
 pub(super) fn env_size(variables: &BTreeMap<String, String>) -> usize {
     variables.iter().map(|(name, value)| name.len() + value.len() + 2).sum()
 }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_cannot_take_is_refused_by_name() {
+    fn invalid_exec_requests_are_refused_by_name() {
         let refused = |change: fn(&mut ExecRequest)| {
             let mut request = request();
             change(&mut request);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn given_variables_win_over_stored_ones_and_these_over_defaults() {
+    fn request_variables_override_stored_and_default_ones() {
         let stored = Variables::default();
         let pairs = [("HOME", "/stored"), ("USER", "stored"), ("KEY", "stored")];
         assert_eq!(stored.add(pairs.map(|(name, value)| (name.to_owned(), value.to_owned()))), Ok(3));

@@ -1,4 +1,4 @@
-//! One command from its start to its outcome.
+//! Runs one command from its start to its outcome.
 //!
 //! ```text
 //!   running --exit--> draining --both pipes at their end, or grace over--> done
@@ -23,22 +23,22 @@ use tokio::time::{Instant, sleep_until};
 
 use super::capture::Capture;
 use super::drain::drain;
-use super::group::{Graveyard, Group};
-use super::output::{Output, Turn};
+use super::group::{BackgroundTasks, Group};
+use super::output::{Output, ReadStatus};
 use super::request::CheckedExec;
 use crate::spawn::{Program, ProgramFile, SpawnError, spawn};
 
-/// How long output is still waited for after the shell has ended while another process holds its pipes. What the
-/// shell itself printed is in the pipes by then; this is for the end of a pipeline that the shell did not wait for.
+/// The time for which output is still read after the shell has ended while another process holds its pipes. The shell's
+/// own output is in the pipes by then; this is for the end of a pipeline that the shell did not wait for.
 pub(crate) const DRAIN_GRACE: Duration = Duration::from_millis(200);
 
-/// How long a killed group may take to die. Only a process stuck in the kernel takes longer than a moment.
+/// The time that a killed group gets to die. Only a process that is stuck in the kernel takes longer.
 const KILL_GRACE: Duration = Duration::from_secs(2);
 
 const DEFAULT_WORKDIR: &std::ffi::CStr = c"/root";
 const FALLBACK_WORKDIR: &std::ffi::CStr = c"/";
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Debug)]
 pub struct Outcome {
     status: Option<WaitIdStatus>,
@@ -47,25 +47,25 @@ pub struct Outcome {
     duration: Duration,
 }
 
-/// Why a command did not run.
+/// The reason for which a command did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// The shell could not be started.
-    #[error("/bin/sh cannot be started")]
+    #[error("cannot start /bin/sh")]
     Spawn(#[from] SpawnError),
-    /// The directory that was asked for cannot be entered.
-    #[error("the working directory {path} cannot be entered")]
+    /// The requested working directory cannot be entered.
+    #[error("cannot change to the working directory {path}")]
     Workdir {
         path: String,
         #[source]
         source: io::Error,
     },
-    /// The agent lacks what it needs to run anything.
-    #[error("the command cannot be run")]
+    /// A system call failed that every command needs.
+    #[error("cannot run the command")]
     System(#[from] io::Error),
 }
 
-/// Where events go while the command runs.
+/// The channel for events while the command runs.
 pub type Sink = mpsc::Sender<Result<v1::ExecEvent, tonic::Status>>;
 
 impl Outcome {
@@ -78,7 +78,7 @@ impl Outcome {
         let status = self.status.as_ref();
         event(Event::Exited(v1::ExecExited {
             exit_code: status.and_then(WaitIdStatus::exit_status),
-            // A leader that did not die in time will, by the signal that was sent.
+            // A leader that did not die in time will die of the SIGKILL that was sent.
             signal: status.map_or(Some(libc::SIGKILL), WaitIdStatus::terminating_signal),
             timed_out: self.timed_out,
             stdout: Some(stdout),
@@ -96,21 +96,21 @@ fn event(event: Event) -> v1::ExecEvent {
 pub async fn run(
     request: CheckedExec,
     sink: Option<&Sink>,
-    graveyard: &Graveyard,
+    background: &BackgroundTasks,
 ) -> Result<Outcome, ExecError> {
     let started = Instant::now();
-    let Started { group, outputs, pid } = start(&request, graveyard)?;
+    let Started { group, outputs, pid } = start(&request, background)?;
     let captures = [(); 2].map(|()| Capture::new(request.head_bytes, request.tail_bytes));
     let mut running = Running { group, outputs, captures };
     if let Some(sink) = sink {
-        // A closed sink means that this future is about to be dropped.
+        // It fails only if the receiver is gone; then this future is about to be dropped.
         drop(sink.send(Ok(event(Event::Started(v1::ExecStarted { pid })))).await);
     }
     let timed_out = running.watch(started + request.timeout, sink).await;
     let Running { group, outputs, captures } = running;
     let status = group.finish()?;
     for output in outputs {
-        drain(output, graveyard);
+        drain(output, background);
     }
     Ok(Outcome { status, timed_out, captures, duration: started.elapsed() })
 }
@@ -124,12 +124,12 @@ pub(crate) struct Started {
 }
 
 /// Starts a command. Dropping its group kills it.
-pub(crate) fn start(request: &CheckedExec, graveyard: &Graveyard) -> Result<Started, ExecError> {
+pub(crate) fn start(request: &CheckedExec, background: &BackgroundTasks) -> Result<Started, ExecError> {
     let (stdout, stdout_end) = Output::pipe()?;
     let (stderr, stderr_end) = Output::pipe()?;
     let child = start_shell(request, &stdout_end, &stderr_end)?;
     let pid = child.pid().as_raw_nonzero().get().unsigned_abs();
-    Ok(Started { group: Group::new(child, graveyard.clone())?, outputs: [stdout, stderr], pid })
+    Ok(Started { group: Group::new(child, background.clone())?, outputs: [stdout, stderr], pid })
 }
 
 fn start_shell(
@@ -171,7 +171,7 @@ struct Running {
 }
 
 impl Running {
-    /// Reads until the command has ended; true when that was because its time was up.
+    /// Reads until the command has ended. Returns true if it was killed because its time was up.
     async fn watch(&mut self, deadline: Instant, sink: Option<&Sink>) -> bool {
         let mut timed_out = false;
         let mut ended = false;
@@ -185,8 +185,9 @@ impl Running {
             let may_read = sink.is_none() || permit.is_some();
             let reading = may_read && self.outputs.iter().any(Output::is_open);
             tokio::select! {
-                // The deadline holds whatever is printed, so it comes first. The end comes before output because it
-                // shortens the deadline; output is not lost by that, and is last because it may never pause.
+                // The deadline comes first, so that it holds even if the command prints without pause. The end comes
+                // before output, because it shortens the deadline; no output is lost by that. Output is last, because
+                // it may never pause.
                 biased;
                 () = &mut timer => {
                     if ended || timed_out {
@@ -202,14 +203,14 @@ impl Running {
                 }
                 result = reserve(sink), if !may_read => match result {
                     Some(reserved) => permit = Some(reserved),
-                    // The reader is gone and this future is about to be dropped; nothing is sent any more.
+                    // The receiver is gone, and this future is about to be dropped.
                     None => return timed_out,
                 },
                 piece = read(&mut self.outputs, &mut self.captures, permit.is_some()), if reading => {
                     if let (Some(output), Some(reserved)) = (piece, permit.take()) {
                         reserved.send(Ok(event(Event::Output(output))));
                     }
-                    // The command may print for ever; other calls have their turn too.
+                    // The command may print for ever, and other calls must run too.
                     tokio::task::consume_budget().await;
                 }
             }
@@ -221,7 +222,7 @@ async fn reserve(sink: Option<&Sink>) -> Option<mpsc::Permit<'_, Result<v1::Exec
     sink?.reserve().await.ok()
 }
 
-/// Reads from both pipes once there is anything. With `single`, one piece of one pipe is taken and returned as well.
+/// Reads from both pipes as soon as one has bytes. With `single`, one piece of one pipe is read and also returned.
 async fn read(
     outputs: &mut [Output; 2],
     captures: &mut [Capture; 2],
@@ -242,8 +243,8 @@ async fn read(
     piece
 }
 
-/// Reads from both pipes once there is anything, at most `limit` bytes at a time. `sink` gets the number of the pipe and
-/// the bytes, and says whether it wants more.
+/// Reads from both pipes as soon as one has bytes, at most `limit` bytes at a time. `sink` gets the number of the pipe
+/// and the bytes, and returns whether to go on.
 pub(crate) async fn read_outputs(
     outputs: &mut [Output; 2],
     limit: usize,
@@ -253,11 +254,11 @@ pub(crate) async fn read_outputs(
         let mut progress = false;
         for (stream, output) in outputs.iter_mut().enumerate() {
             let mut more = true;
-            let turn = output.poll_turn(cx, limit, |bytes| {
+            let status = output.poll_read(cx, limit, |bytes| {
                 more = sink(stream, bytes);
                 more
             });
-            progress |= turn == Turn::Progress;
+            progress |= status == ReadStatus::Progress;
             if !more {
                 return Poll::Ready(());
             }

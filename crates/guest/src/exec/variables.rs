@@ -1,7 +1,7 @@
-//! Variables that every command gets without being given them.
+//! Environment variables that the agent stores and gives to every command.
 //!
-//! They may be secrets, so they are kept in this memory and nowhere else, and never shown. They go where the memory
-//! goes: into snapshots with memory, restores and forks of these; not through a stop.
+//! They may be secrets, so they are kept only in the agent's memory and are never shown. They are part of snapshots
+//! with memory, and so of restores and forks from these. They are lost when the workspace stops.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use agentiso_protocol::limits;
 
 use super::request::{RequestError, env_size};
 
-/// The variables that were set so far.
+/// The stored variables.
 #[derive(Default)]
 pub struct Variables(Mutex<BTreeMap<String, String>>);
 
@@ -26,7 +26,7 @@ impl Variables {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds variables, or replaces those of the same name: all of them or none. Returns how many there are.
+    /// Adds variables, or replaces those of the same name: all of them or none. Returns the number of stored variables.
     pub fn add(&self, vars: impl IntoIterator<Item = (String, String)>) -> Result<usize, RequestError> {
         let mut stored = self.lock();
         let mut all = stored.clone();
@@ -47,7 +47,7 @@ impl Variables {
         Ok(stored.len())
     }
 
-    /// All of them.
+    /// All stored variables.
     pub(super) fn all(&self) -> BTreeMap<String, String> {
         self.lock().clone()
     }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_variable_keeps_all_others_out() {
+    fn one_bad_variable_rejects_the_whole_set() {
         let variables = Variables::default();
         assert_eq!(variables.add([pair("A", "1"), pair("B", "2")]), Ok(2));
         assert!(matches!(variables.add([pair("A", "3"), pair("C", "\0")]), Err(RequestError::ZeroByte(_))));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_not_shown() {
+    fn stored_variable_values_are_never_shown() {
         let variables = Variables::default();
         assert_eq!(variables.add([pair("TOKEN", "hush")]), Ok(1));
         assert_eq!(format!("{variables:?}"), "{\"TOKEN\"}");

@@ -57,7 +57,7 @@ mod tests {
     use crate::files::{FileError, GuestPath};
 
     #[test]
-    fn the_first_or_every_occurrence_is_replaced() {
+    fn edit_replaces_first_or_all_occurrences() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("f");
         fs::write(&file, b"a\xffa a").expect("written");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_that_makes_the_file_too_large_is_refused() {
+    fn edit_beyond_size_limit_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("f");
         fs::write(&file, vec![b'a'; 100_000]).expect("written");

@@ -1,4 +1,4 @@
-//! What can go wrong with a file.
+//! Errors of file operations, and their codes for the host.
 
 use std::io;
 
@@ -10,7 +10,9 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The path cannot name a file.
-    #[error("{path:?} is not an absolute path of at most 4095 bytes without a zero byte")]
+    #[error(
+        "{path:?} is not a valid path: it must be absolute, at most 4095 bytes long, and without a zero byte"
+    )]
     Path {
         /// As it was given.
         path: String,
@@ -20,7 +22,7 @@ pub enum FileError {
     Io {
         /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A directory where a file was expected.
@@ -35,12 +37,12 @@ pub enum FileError {
         /// The special file.
         path: String,
     },
-    /// Larger than can be edited.
+    /// The file is too large to be edited.
     #[error("{path} is larger than {limit} bytes")]
     TooLarge {
         /// The file.
         path: String,
-        /// What is allowed.
+        /// The most bytes.
         limit: u64,
     },
     /// A directory could not be packed or unpacked.
@@ -48,13 +50,13 @@ pub enum FileError {
     Tree {
         /// The directory.
         path: String,
-        /// Why.
+        /// The cause.
         source: TreeError,
     },
-    /// More than a pattern needs.
+    /// The pattern is too long.
     #[error("the pattern is longer than {} bytes", limits::MAX_GLOB_BYTES)]
     LongPattern,
-    /// Nothing was given to be replaced.
+    /// The text to be replaced is empty.
     #[error("the text to be replaced is empty")]
     EmptyPattern,
     /// The text does not occur.
@@ -63,8 +65,8 @@ pub enum FileError {
         /// The file.
         path: String,
     },
-    /// Permission bits that do not exist.
-    #[error("{mode:o} is not a file mode")]
+    /// The mode has bits that do not exist.
+    #[error("{mode:o} is not a valid file mode")]
     Mode {
         /// As it was given.
         mode: u32,
@@ -75,7 +77,7 @@ pub enum FileError {
         /// The file that was not written.
         path: String,
     },
-    /// Nobody waits for the result.
+    /// The call was cancelled, so its result has no receiver.
     #[error("the call was cancelled")]
     Cancelled,
 }
@@ -100,7 +102,7 @@ impl FileError {
     }
 }
 
-/// The code for what the kernel said.
+/// The code for an error of the kernel.
 fn code_of(error: &io::Error) -> ErrorCode {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT) => ErrorCode::NotFound,
@@ -118,13 +120,13 @@ fn code_of(error: &io::Error) -> ErrorCode {
     }
 }
 
-/// Names the file in an error of the kernel.
-pub(super) trait At<T> {
-    fn at(self, path: &std::path::Path) -> Result<T, FileError>;
+/// Adds the path of the file to an error of the kernel.
+pub(super) trait WithPath<T> {
+    fn with_path(self, path: &std::path::Path) -> Result<T, FileError>;
 }
 
-impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
-    fn at(self, path: &std::path::Path) -> Result<T, FileError> {
+impl<T, E: Into<io::Error>> WithPath<T> for Result<T, E> {
+    fn with_path(self, path: &std::path::Path) -> Result<T, FileError> {
         self.map_err(|error| FileError::Io { path: path.display().to_string(), source: error.into() })
     }
 }

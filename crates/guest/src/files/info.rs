@@ -1,4 +1,4 @@
-//! What the file system says about a file, as the protocol says it.
+//! Converts metadata of files to messages of the protocol.
 
 use std::fs;
 use std::fs::Metadata;
@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use agentiso_protocol::schema::v1;
 
-use super::error::{At as _, FileError};
+use super::error::{FileError, WithPath as _};
 use super::path::GuestPath;
 
 pub(super) fn to_wire(metadata: &Metadata) -> v1::FileInfo {
@@ -25,16 +25,16 @@ pub(super) fn to_wire(metadata: &Metadata) -> v1::FileInfo {
         size: metadata.size(),
         mode: metadata.mode() & 0o7777,
         modified_s: metadata.mtime(),
-        // The kernel keeps it below a billion; file systems from elsewhere may not.
+        // The kernel keeps it below a billion; a file system that was made elsewhere may hold more.
         modified_ns: u32::try_from(metadata.mtime_nsec()).unwrap_or(0).min(999_999_999),
         uid: metadata.uid(),
         gid: metadata.gid(),
     }
 }
 
-/// What a path leads to, with `follow` beyond a symbolic link at its end.
+/// The metadata of a path. With `follow`, a symbolic link at its end is followed.
 pub fn stat(path: &GuestPath, follow: bool) -> Result<v1::FileInfo, FileError> {
     let path = path.as_path();
     let metadata = if follow { fs::metadata(path) } else { fs::symlink_metadata(path) };
-    Ok(to_wire(&metadata.at(path)?))
+    Ok(to_wire(&metadata.with_path(path)?))
 }

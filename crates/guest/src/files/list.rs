@@ -1,4 +1,4 @@
-//! Lists a directory, or several levels of them, in batches.
+//! Lists a directory, or several levels of directories, in batches.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -12,23 +12,23 @@ use agentiso_protocol::limits;
 use agentiso_protocol::schema::v1;
 use bytes::Bytes;
 
-use super::error::{At as _, FileError};
+use super::error::{FileError, WithPath as _};
 use super::info::to_wire;
 use super::path::GuestPath;
 
-/// Entries looked at for one listing: a pattern that matches nothing must come to an end too.
+/// The most entries to visit for one listing, so that a pattern that matches nothing comes to an end too.
 const MAX_VISITED: u32 = 1_000_000;
 
-/// Which entries are wanted.
+/// The filter of a listing.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct ListFilter {
     most: u32,
     levels: u32,
     pattern: Option<Bytes>,
 }
 
-impl Wanted {
-    /// Checks what the host wants.
+impl ListFilter {
+    /// Checks a request from the host.
     pub fn parse(request: &v1::ListDirRequest) -> Result<Self, FileError> {
         if request.glob.len() > limits::MAX_GLOB_BYTES {
             return Err(FileError::LongPattern);
@@ -44,7 +44,7 @@ impl Wanted {
         })
     }
 
-    /// A pattern with a slash is about the whole path, as one of `.gitignore` is; any other about the name.
+    /// Compares a pattern with a slash with the whole path, as in `.gitignore`, and any other with the name.
     fn includes(&self, path: &[u8]) -> bool {
         let Some(pattern) = &self.pattern else { return true };
         if pattern.contains(&b'/') {
@@ -55,14 +55,15 @@ impl Wanted {
     }
 }
 
-/// Passes on the entries that are wanted, in no order, upper levels first. Other file systems are not entered.
+/// Sends the wanted entries in batches: upper levels first, unordered within a level. Other file systems are not
+/// entered.
 pub fn list(
     path: &GuestPath,
-    wanted: &Wanted,
+    wanted: &ListFilter,
     mut send: impl FnMut(v1::ListDirBatch) -> bool,
 ) -> Result<(), FileError> {
     let root = path.as_path();
-    let device = fs::metadata(root).at(root)?.dev();
+    let device = fs::metadata(root).with_path(root)?.dev();
     let (mut left, mut visited) = (wanted.most, 0);
     let mut batch = v1::ListDirBatch::default();
     let mut waiting = VecDeque::from([(Vec::new(), 1)]);
@@ -70,16 +71,16 @@ pub fn list(
         let directory = root.join(OsStr::from_bytes(&prefix));
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
-            // It was removed meanwhile, or replaced.
+            // The directory was removed or replaced meanwhile.
             Err(error) if level > 1 && has_gone(&error) => continue,
-            Err(error) => return Err(error).at(&directory),
+            Err(error) => return Err(error).with_path(&directory),
         };
         for entry in entries {
-            let entry = entry.at(&directory)?;
+            let entry = entry.with_path(&directory)?;
             let metadata = match entry.metadata() {
                 Ok(metadata) => metadata,
                 Err(error) if has_gone(&error) => continue,
-                Err(error) => return Err(error).at(&entry.path()),
+                Err(error) => return Err(error).with_path(&entry.path()),
             };
             visited += 1;
             let name = join(&prefix, entry.file_name().as_bytes());
@@ -134,12 +135,12 @@ mod tests {
     use agentiso_protocol::limits;
     use agentiso_protocol::schema::v1::ListDirRequest;
 
-    use super::{Wanted, list};
+    use super::{ListFilter, list};
     use crate::files::GuestPath;
 
     fn names(path: &std::path::Path, request: ListDirRequest) -> (Vec<String>, bool) {
         let path = GuestPath::parse(path.as_os_str().as_bytes()).expect("a path");
-        let wanted = Wanted::parse(&request).expect("a request");
+        let wanted = ListFilter::parse(&request).expect("a request");
         let (mut names, mut truncated) = (Vec::new(), false);
         list(&path, &wanted, |batch| {
             names.extend(batch.entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()));
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_and_patterns_choose_what_is_listed() {
+    fn listing_honours_depth_and_glob() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::create_dir_all(dir.path().join("src/deep")).expect("made");
         for file in ["a.rs", ".hidden", "src/b.rs", "src/deep/c.rs", "src/deep/d.txt"] {
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_said() {
+    fn listing_beyond_limit_is_marked_truncated() {
         let dir = tempfile::tempdir().expect("a directory");
         for number in 0..5 {
             fs::write(dir.path().join(number.to_string()), "").expect("written");
@@ -182,6 +183,6 @@ mod tests {
         assert_eq!((names(dir.path(), request(5)).0.len(), names(dir.path(), request(5)).1), (5, false));
         assert_eq!((names(dir.path(), request(4)).0.len(), names(dir.path(), request(4)).1), (4, true));
         let glob = vec![b'x'; limits::MAX_GLOB_BYTES + 1].into();
-        assert!(Wanted::parse(&ListDirRequest { glob, ..ListDirRequest::default() }).is_err());
+        assert!(ListFilter::parse(&ListDirRequest { glob, ..ListDirRequest::default() }).is_err());
     }
 }

@@ -1,6 +1,6 @@
-//! Files and directories: read and written in chunks, edited, listed.
+//! Operations on files and directories: read, write, edit, list, pack and unpack.
 //!
-//! Everything here blocks and runs on threads of its own; what passes between them and the connection is bounded.
+//! Everything here blocks, so it runs on separate threads. The queues between these and the connection are bounded.
 
 mod edit;
 mod error;
@@ -16,7 +16,7 @@ mod write;
 pub use edit::edit;
 pub use error::FileError;
 pub use info::stat;
-pub use list::{Wanted, list};
+pub use list::{ListFilter, list};
 pub use path::GuestPath;
 pub use read::read;
 pub use tree::{read_tree, write_tree};

@@ -1,11 +1,11 @@
-//! Directories that are made on the way to a file, and go again if it never comes.
+//! Makes the missing parent directories of a file, and removes them again if writing the file fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::error::{At as _, FileError};
+use super::error::{FileError, WithPath as _};
 
-/// The directories that were made; removed on drop unless [`Parents::keep`] is called, as far as they are empty.
+/// The directories that were made. On drop, those that are empty are removed, unless [`Parents::keep`] is called.
 #[derive(Debug)]
 pub(super) struct Parents {
     /// The outermost first.
@@ -13,24 +13,24 @@ pub(super) struct Parents {
 }
 
 impl Parents {
-    /// None were made.
+    /// No directories were made.
     pub(super) fn none() -> Self {
         Self { made: Vec::new() }
     }
 
-    /// Makes the directory that `path` is to be in.
+    /// Makes the parent directory of `path`.
     pub(super) fn make(path: &Path) -> Result<Self, FileError> {
         let Some(parent) = path.parent() else { return Ok(Self::none()) };
         let mut missing: Vec<PathBuf> =
             parent.ancestors().take_while(|ancestor| !ancestor.exists()).map(Path::to_owned).collect();
         missing.reverse();
-        // Before anything is made: what is made by half is removed as well.
+        // Built before the directories are made, so that they are also removed if only some of them could be made.
         let parents = Self { made: missing };
-        fs::create_dir_all(parent).at(path)?;
+        fs::create_dir_all(parent).with_path(path)?;
         Ok(parents)
     }
 
-    /// The file has come.
+    /// Keeps the directories, because the file was written.
     pub(super) fn keep(mut self) {
         self.made.clear();
     }
@@ -39,7 +39,7 @@ impl Parents {
 impl Drop for Parents {
     fn drop(&mut self) {
         for directory in self.made.iter().rev() {
-            // Somebody else may have put something there; then it stays.
+            // A directory that is not empty stays.
             drop(fs::remove_dir(directory));
         }
     }

@@ -1,4 +1,4 @@
-//! Paths as the host may name them.
+//! Checks paths that the host sends.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -22,7 +22,7 @@ impl GuestPath {
         }
     }
 
-    /// As the system wants it.
+    /// The path for system calls.
     pub fn as_path(&self) -> &Path {
         &self.0
     }
@@ -37,7 +37,7 @@ mod tests {
     use super::GuestPath;
 
     #[test]
-    fn only_absolute_paths_without_zero_bytes_are_paths() {
+    fn agent_paths_are_absolute_without_zero_bytes() {
         for bad in [&b""[..], b"a", b"./a", b"/a\0b", &[b'/'; 4096]] {
             assert!(GuestPath::parse(bad).is_err(), "{bad:?}");
         }

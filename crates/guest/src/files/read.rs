@@ -9,13 +9,13 @@ use agentiso_protocol::schema::v1;
 use bytes::BytesMut;
 use rustix::fs::{Mode, OFlags, open};
 
-use super::error::{At as _, FileError};
+use super::error::{FileError, WithPath as _};
 use super::info::to_wire;
 use super::path::GuestPath;
 
-/// Reads from `offset`, at most `limit` bytes, and passes chunks on until `send` says that nobody wants more.
+/// Reads at most `limit` bytes from `offset` on and passes them to `send` in chunks, until `send` returns false.
 ///
-/// The size of a file is not believed: those of `/proc` have none and content nevertheless.
+/// The size of a file is not relied on: files of `/proc` have size zero and content nevertheless.
 pub fn read(
     path: &GuestPath,
     offset: u64,
@@ -23,16 +23,16 @@ pub fn read(
     mut send: impl FnMut(v1::ReadFileChunk) -> bool,
 ) -> Result<(), FileError> {
     let file = open_regular(path)?;
-    let metadata = file.metadata().at(path.as_path())?;
+    let metadata = file.metadata().with_path(path.as_path())?;
     let mut info = Some(to_wire(&metadata));
     let (mut at, mut left) = (offset, limit);
     loop {
-        // No longer than the kernel's file offset, beyond which nothing can be.
+        // Limited by the kernel's largest file offset.
         let wanted = left.min(limits::CHUNK_BYTES as u64).min((i64::MAX as u64).saturating_sub(at)) as usize;
-        let data = read_chunk(&file, at, wanted).at(path.as_path())?;
+        let data = read_chunk(&file, at, wanted).with_path(path.as_path())?;
         let count = data.len();
         let last = count < wanted || left == count as u64 || wanted == 0;
-        // An empty file is told by its information alone; an empty chunk later on tells nothing.
+        // For an empty file, a chunk with the metadata alone is sent. Later empty chunks are not sent.
         if (count > 0 || info.is_some())
             && !send(v1::ReadFileChunk { info: info.take(), data: data.freeze() })
         {
@@ -46,13 +46,13 @@ pub fn read(
     }
 }
 
-/// Opens what is a file. Devices are not even opened, because that alone can have effects.
+/// Opens a regular file. Devices are not opened at all, because opening them can have effects.
 fn open_regular(path: &GuestPath) -> Result<File, FileError> {
-    must_be_regular(path, &fs::metadata(path.as_path()).at(path.as_path())?)?;
-    // Between the two calls it may have become a pipe; opening that must not wait.
+    must_be_regular(path, &fs::metadata(path.as_path()).with_path(path.as_path())?)?;
+    // The file may have been replaced by a pipe between the two calls; opening a pipe must not wait.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(open(path.as_path(), flags, Mode::empty()).at(path.as_path())?);
-    must_be_regular(path, &file.metadata().at(path.as_path())?)?;
+    let file = File::from(open(path.as_path(), flags, Mode::empty()).with_path(path.as_path())?);
+    must_be_regular(path, &file.metadata().with_path(path.as_path())?)?;
     Ok(file)
 }
 

@@ -1,4 +1,4 @@
-//! Whole directories, as tar archives.
+//! Packs and unpacks whole directories as tar archives.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,19 +13,19 @@ use agentiso_tree::{Links, pack, unpack};
 use bytes::{Buf as _, Bytes, BytesMut};
 use rustix::fs::{Mode, OFlags, open, syncfs};
 
-use super::error::{At as _, FileError};
+use super::error::{FileError, WithPath as _};
 use super::parents::Parents;
 use super::path::GuestPath;
 use super::replace::{random, resolve, sync_parent};
 use super::write::Piece;
 
-/// All permission bits: whoever sends a directory to a machine of his own may send any.
+/// All permission bits are accepted: a client may set any mode in its own guest.
 const ALL_MODES: u32 = 0o7777;
 
-/// Packs a directory and passes the archive on until `send` says that nobody wants more.
+/// Packs a directory and passes the archive to `send` in chunks, until `send` returns false.
 pub fn read_tree(path: &GuestPath, send: &mut dyn FnMut(v1::ReadTreeChunk) -> bool) -> Result<(), FileError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = open(path.as_path(), flags, Mode::empty()).at(path.as_path())?;
+    let directory = open(path.as_path(), flags, Mode::empty()).with_path(path.as_path())?;
     let mut chunks = Chunks { send, buffer: BytesMut::new(), refused: false };
     let packed = pack(directory, &mut chunks);
     if chunks.refused {
@@ -61,7 +61,8 @@ impl Write for Chunks<'_> {
     }
 }
 
-/// Unpacks what `next` delivers beside its place, and puts it there when it is complete. Returns the archive's length.
+/// Unpacks the archive that `next` delivers into a temporary directory beside the target, and renames that when it is
+/// complete. Returns the archive's length.
 pub fn write_tree(
     header: &v1::WriteFileHeader,
     next: &mut dyn FnMut() -> Option<Piece>,
@@ -69,49 +70,49 @@ pub fn write_tree(
     let path = GuestPath::parse(&header.path)?;
     let target = resolve(Path::new(trimmed(&path)))?;
     let parents = if header.create_parents { Parents::make(&target)? } else { Parents::none() };
-    must_be_free(&target)?;
+    must_be_replaceable(&target)?;
     let mut staging = Staging::make(&target)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = open(&staging.path, flags, Mode::empty()).at(&target)?;
+    let directory = open(&staging.path, flags, Mode::empty()).with_path(&target)?;
     let mut pieces = Pieces { next, current: Bytes::new(), read: 0, announced: None };
     unpack(&mut pieces, directory.as_fd(), ALL_MODES, Links::Any)
         .map_err(|source| FileError::Tree { path: path.display(), source })?;
-    // What follows the end of an archive is padding; how long the whole of it is comes last.
+    // The archive ends with padding, and the announced length is the last piece.
     let rest = io::copy(&mut pieces, &mut io::sink());
     if rest.is_err() || pieces.announced != Some(pieces.read) {
         return Err(FileError::CutOff { path: path.display() });
     }
-    // One call for all of its files; what others have written to the same disk goes with them.
-    syncfs(&directory).at(path.as_path())?;
-    // An empty directory is replaced, as the kernel does it; any other is not.
-    fs::rename(&staging.path, &target).at(path.as_path())?;
+    // One call syncs all of its files, and everything else on the same file system.
+    syncfs(&directory).with_path(path.as_path())?;
+    // The kernel replaces an empty directory and refuses to replace any other.
+    fs::rename(&staging.path, &target).with_path(path.as_path())?;
     staging.renamed = true;
     sync_parent(&target)?;
     parents.keep();
     Ok(pieces.read)
 }
 
-/// Without the slashes at its end, which a directory may have.
+/// The path without slashes at its end, which the path of a directory may have.
 fn trimmed(path: &GuestPath) -> &OsStr {
     let bytes = path.as_path().as_os_str().as_bytes();
     let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(1, |last| last + 1);
     OsStr::from_bytes(&bytes[..end])
 }
 
-/// Tells early what the rename would tell in the end.
-fn must_be_free(target: &Path) -> Result<(), FileError> {
+/// Refuses a target at the beginning that the rename could not replace at the end.
+fn must_be_replaceable(target: &Path) -> Result<(), FileError> {
     let mut entries = match fs::read_dir(target) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).at(target),
+        Err(error) => return Err(error).with_path(target),
     };
     match entries.next() {
         None => Ok(()),
-        Some(_) => Err(rustix::io::Errno::NOTEMPTY).at(target),
+        Some(_) => Err(rustix::io::Errno::NOTEMPTY).with_path(target),
     }
 }
 
-/// A directory that takes its place when it is complete, and is removed otherwise.
+/// A temporary directory that is renamed to the target when it is complete, and removed otherwise.
 struct Staging {
     path: PathBuf,
     renamed: bool,
@@ -120,8 +121,8 @@ struct Staging {
 impl Staging {
     fn make(target: &Path) -> Result<Self, FileError> {
         let parent = target.parent().unwrap_or(Path::new("/"));
-        let path = parent.join(format!(".agentiso-{:016x}.tmp", random().at(target)?));
-        fs::create_dir(&path).at(target)?;
+        let path = parent.join(format!(".agentiso-{:016x}.tmp", random().with_path(target)?));
+        fs::create_dir(&path).with_path(target)?;
         Ok(Self { path, renamed: false })
     }
 }
@@ -129,13 +130,13 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         if !self.renamed {
-            // If it cannot be removed, its parent was: then it is gone too.
+            // It fails only if its parent was removed; then the directory is gone too.
             drop(fs::remove_dir_all(&self.path));
         }
     }
 }
 
-/// The archive, put together from the pieces of an upload.
+/// A reader of the archive that an upload delivers in pieces.
 struct Pieces<'a> {
     next: &'a mut dyn FnMut() -> Option<Piece>,
     current: Bytes,
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_appears_whole_where_there_was_none_or_an_empty_one() {
+    fn tree_upload_needs_absent_or_empty_target() {
         let dir = tempfile::tempdir().expect("a directory");
         let from = dir.path().join("from");
         fs::create_dir_all(from.join("sub")).expect("made");
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_that_is_cut_off_leaves_nothing() {
+    fn cut_off_tree_upload_leaves_nothing() {
         let dir = tempfile::tempdir().expect("a directory");
         let from = dir.path().join("from");
         fs::create_dir(&from).expect("made");
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_goes_away_ends_the_packing() {
+    fn packing_ends_when_reader_leaves() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("file"), vec![1; 1_000_000]).expect("written");
         let path = GuestPath::parse(dir.path().as_os_str().as_bytes()).expect("a path");

@@ -13,11 +13,11 @@ use super::replace::Replacement;
 pub enum Piece {
     /// The next bytes.
     Data(Bytes),
-    /// All has been sent, this much.
+    /// The end of the upload, with its length.
     End(u64),
 }
 
-/// Writes what `next` delivers. The file changes only when the end was announced and everything before it came.
+/// Writes the pieces that `next` delivers. The file changes only if the end was announced and all bytes before it came.
 pub fn write(
     header: &v1::WriteFileHeader,
     mut next: impl FnMut() -> Option<Piece>,
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_without_its_end_changes_nothing() {
+    fn upload_without_end_changes_nothing() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("file");
         fs::write(&path, "old").expect("written");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_made_for_a_file_that_never_comes_are_removed() {
+    fn parents_of_failed_upload_are_removed() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("a/b/c/file");
         assert!(put(&path, None, vec![Piece::Data("half".into())]).is_err());
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_a_link_and_its_target_is_written() {
+    fn write_follows_links_and_keeps_them() {
         let dir = tempfile::tempdir().expect("a directory");
         let link = dir.path().join("link");
         symlink("target", &link).expect("linked");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_of_links_is_refused() {
+    fn symbolic_link_loop_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         symlink("b", dir.path().join("a")).expect("linked");
         symlink("a", dir.path().join("b")).expect("linked");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_is_given_or_kept_or_0644() {
+    fn file_mode_is_given_kept_or_0644() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("a/b/c");
         let mode = || fs::metadata(&path).expect("there").permissions().mode() & 0o7777;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_and_devices_are_not_replaced() {
+    fn write_refuses_directories_and_devices() {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(matches!(put(dir.path(), None, whole("x")), Err(FileError::IsDirectory { .. })));
         assert!(matches!(put(Path::new("/dev/null"), None, whole("x")), Err(FileError::NotRegular { .. })));

@@ -1,4 +1,4 @@
-//! Starts the agent, also when its program cannot be reached by a path any more.
+//! Starts the agent by the descriptor of its program, which works after the change of the root too.
 
 use std::ffi::CString;
 use std::io;
@@ -9,21 +9,21 @@ use rustix::fs::{Mode, OFlags, open};
 use crate::args::InheritedFds;
 use crate::spawn::{Child, Program, ProgramFile, SpawnError, spawn};
 
-/// The name that processes get. systemd spares processes whose name begins with `@` when it kills all others.
+/// The name of the agent's processes. systemd spares processes whose name begins with `@` when it kills all others.
 const NAME: &str = "@agentiso-guest";
 
-/// The agent is small and everything depends on it, so others go first. It is not exempt: if it were to grow, it
-/// would be restarted.
+/// The OOM killer takes other processes first, because the agent is small and everything depends on it. The agent is
+/// not exempt: if it grew, it would be killed and restarted.
 const OOM_SCORE: &std::ffi::CStr = c"-500";
 
-/// What survives the change of the root.
+/// Starts agents by descriptors that stay usable after the change of the root.
 #[derive(Debug)]
-pub(super) struct Roots {
+pub(super) struct AgentLauncher {
     program: OwnedFd,
     initramfs: OwnedFd,
 }
 
-impl Roots {
+impl AgentLauncher {
     /// Opens this program and the root directory. Children inherit both.
     pub(super) fn open() -> io::Result<Self> {
         let program = open("/proc/self/exe", OFlags::PATH, Mode::empty())?;
@@ -39,7 +39,7 @@ impl Roots {
         &self.initramfs
     }
 
-    /// Keeps the descriptors from a program that is about to be executed.
+    /// Prevents a program that is about to be executed from inheriting the descriptors.
     pub(super) fn close_on_exec(&self) -> io::Result<()> {
         rustix::io::fcntl_setfd(&self.program, rustix::io::FdFlags::CLOEXEC)?;
         rustix::io::fcntl_setfd(&self.initramfs, rustix::io::FdFlags::CLOEXEC)?;

@@ -1,4 +1,4 @@
-//! The file systems and devices of a machine that has nothing yet.
+//! Mounts the first file systems of a guest and opens its console.
 
 use std::fs;
 use std::io;
@@ -8,13 +8,13 @@ use std::os::unix::fs::symlink;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::mount::{MountFlags, mount};
 
-/// Shared memory is a file system in memory; a quarter of it leaves programs room.
+/// Shared memory is a file system in memory. A limit of a quarter leaves memory for programs.
 const SHARED_MEMORY_OPTIONS: &std::ffi::CStr = c"mode=1777,size=25%";
 
-/// Terminals belong to the group `tty`, which is 5 in Debian and its relatives.
+/// Terminals belong to the group `tty`, which is 5 in Debian and its derivatives.
 const TERMINAL_OPTIONS: &std::ffi::CStr = c"mode=0620,ptmxmode=0666,gid=5";
 
-/// What shells expect and only udev would make.
+/// Links that shells expect and that only udev would make.
 const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd", "/dev/fd"),
     ("/proc/self/fd/0", "/dev/stdin"),
@@ -22,7 +22,7 @@ const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd/2", "/dev/stderr"),
 ];
 
-/// Mounts what every program needs.
+/// Mounts the file systems that every program needs.
 pub(super) fn mount_all() -> io::Result<()> {
     let plain = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount_at("proc", "/proc", plain, None)?;
@@ -39,13 +39,13 @@ pub(super) fn mount_all() -> io::Result<()> {
 fn mount_at(kind: &str, path: &str, flags: MountFlags, options: Option<&std::ffi::CStr>) -> io::Result<()> {
     fs::create_dir_all(path)?;
     match mount(kind, path, kind, flags, options) {
-        // The kernel may have mounted it itself.
+        // The kernel may have mounted it already.
         Ok(()) | Err(rustix::io::Errno::BUSY) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Connects standard input, output and error to the console: without a device file in the initramfs the kernel
+/// Connects standard input, output and error to the console. Without a device file in the initramfs the kernel
 /// starts init with none of them open.
 pub(super) fn open_console() -> io::Result<()> {
     let console = open("/dev/console", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
@@ -57,7 +57,8 @@ pub(super) fn open_console() -> io::Result<()> {
         }
     }
     if number <= 2 {
-        // It is one of the three itself and must stay open, also in programs executed from here.
+        // The console's descriptor is one of the three and must stay open, also in programs that are executed from
+        // here.
         rustix::io::fcntl_setfd(&console, rustix::io::FdFlags::empty())?;
         std::mem::forget(console);
     }

@@ -1,4 +1,4 @@
-//! The loop of process 1, and that of the keeper which replaces it beside another init.
+//! The loops of process 1 and of the keeper, which restarts the agent when the image's init is process 1.
 
 use std::error::Error;
 use std::io;
@@ -12,68 +12,68 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, WaitOptions, pidfd_open, setrlimit, wait};
 
-use super::agent::Roots;
+use super::agent::AgentLauncher;
+use super::idle::reduce_wakeups;
 use super::mounts;
-use super::rest::rest;
 use crate::args::InheritedFds;
 use crate::console;
 use crate::machine::{load_first_modules, loopback_up};
 use crate::spawn::Child;
 
-/// An agent that dies sooner than this after its start is not started again at once.
+/// An agent that dies sooner than this after its start is restarted only after a pause.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
-/// Pause before an agent that died young is started again.
+/// Pause before an agent that died soon after its start is restarted.
 const RESTART_PAUSE: Duration = Duration::from_millis(500);
 
-/// Open files of a process: few by default, because some programs prepare for all of them; many on request.
+/// Open files of a process: few by default, because some programs loop over all possible descriptors; many on request.
 const OPEN_FILES: Rlimit = Rlimit { current: Some(1024), maximum: Some(524_288) };
 
-/// Same number as [`crate::machine::Vm`] sends.
+/// The signal that [`crate::machine::Vm`] sends.
 const HAND_OVER: i32 = libc::SIGUSR1;
 
 /// Runs as process 1, for ever.
 pub fn run() -> Result<(), Box<dyn Error>> {
     mounts::mount_all()?;
-    rest();
+    reduce_wakeups();
     mounts::open_console()?;
     setrlimit(Resource::Nofile, OPEN_FILES)?;
     let signals = block_signals();
-    let roots = Roots::open()?;
-    if let Err(error) = load_first_modules(roots.initramfs().as_fd()) {
+    let launcher = AgentLauncher::open()?;
+    if let Err(error) = load_first_modules(launcher.initramfs().as_fd()) {
         console::log(format_args!("{error}"));
     }
     if let Err(error) = loopback_up() {
         console::log(format_args!("{error}"));
     }
-    let mut agent = Running::start(&roots);
+    let mut agent = Running::start(&launcher);
     loop {
         let signal = next_signal(&signals, agent.as_ref().map_or(Some(RESTART_PAUSE), |_| None));
         reap(&mut agent);
         if signal == Some(HAND_OVER)
             && let Some(running) = &agent
         {
-            // Returns only if it failed; then this stays init.
-            let error = hand_over(&roots, running);
-            console::log(format_args!("the image's init cannot be started: {error}"));
+            // It returns only on failure; then this process stays init.
+            let error = hand_over(&launcher, running);
+            console::log(format_args!("cannot start the image's init: {error}"));
         }
         if agent.is_none() && signal.is_none() {
-            agent = Running::start(&roots);
+            agent = Running::start(&launcher);
         } else if let Some(Running { ended: true, started, .. }) = &agent {
-            agent = if started.elapsed() >= SHORT_LIFE { Running::start(&roots) } else { None };
+            agent = if started.elapsed() >= SHORT_LIFE { Running::start(&launcher) } else { None };
         }
     }
 }
 
-/// Runs beside another init and does for the agent what process 1 would do.
+/// Runs beside the image's init and restarts the agent, as process 1 does otherwise.
 pub fn keep(agent: i32, fds: InheritedFds) -> Result<(), Box<dyn Error>> {
     // SAFETY: init has opened both for this process, which takes each of them once.
     let (program, initramfs) =
         unsafe { (OwnedFd::from_raw_fd(fds.program), OwnedFd::from_raw_fd(fds.initramfs)) };
     rustix::thread::set_name(c"agentiso-keeper")?;
-    let roots = Roots::from_inherited(program, initramfs);
+    let launcher = AgentLauncher::from_inherited(program, initramfs);
     let first = Pid::from_raw(agent).ok_or("no agent to keep")?;
-    // It is the child of process 1, who reaps it; its end can be seen from here nevertheless.
+    // The first agent is a child of process 1, which reaps it. A pidfd shows its end here too.
     match pidfd_open(first, PidfdFlags::empty()) {
         Ok(pidfd) => {
             while poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {}
@@ -84,7 +84,7 @@ pub fn keep(agent: i32, fds: InheritedFds) -> Result<(), Box<dyn Error>> {
     let signals = block_signals();
     loop {
         let started = Instant::now();
-        match roots.start_agent() {
+        match launcher.start_agent() {
             Ok(child) => {
                 let status = child.wait()?;
                 console::log(format_args!("the agent ended: {status:?}"));
@@ -92,7 +92,7 @@ pub fn keep(agent: i32, fds: InheritedFds) -> Result<(), Box<dyn Error>> {
             Err(error) => console::log(format_args!("the agent cannot be started: {error}")),
         }
         if started.elapsed() < SHORT_LIFE {
-            // Nothing else is waited for here; a child's signal would only shorten the pause.
+            // The result is ignored: a signal of a child would only shorten the pause.
             next_signal(&signals, Some(RESTART_PAUSE));
         }
     }
@@ -105,8 +105,8 @@ struct Running {
 }
 
 impl Running {
-    fn start(roots: &Roots) -> Option<Self> {
-        match roots.start_agent() {
+    fn start(launcher: &AgentLauncher) -> Option<Self> {
+        match launcher.start_agent() {
             Ok(child) => Some(Self { child, started: Instant::now(), ended: false }),
             Err(error) => {
                 console::log(format_args!("the agent cannot be started: {error}"));
@@ -116,7 +116,7 @@ impl Running {
     }
 }
 
-/// Reaps everybody who has ended, orphans and the agent alike.
+/// Reaps all processes that have ended, orphans as well as the agent.
 fn reap(agent: &mut Option<Running>) {
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         if let Some(running) = agent
@@ -128,7 +128,7 @@ fn reap(agent: &mut Option<Running>) {
     }
 }
 
-/// Blocks the signals that are waited for. Process 1 would otherwise never see them.
+/// Blocks the signals that `next_signal` waits for. Otherwise process 1 would never see them.
 fn block_signals() -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigemptyset` initialises the set, the others read it; this process has one thread.
@@ -141,26 +141,26 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
-/// Waits for one of the signals; `None` when time is up or the wait was disturbed.
+/// Waits for one of the signals; `None` if the time is up or the wait was interrupted.
 fn next_signal(signals: &libc::sigset_t, limit: Option<Duration>) -> Option<i32> {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: limit.as_secs() as libc::time_t,
         tv_nsec: libc::c_long::from(limit.subsec_nanos()),
     });
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: all pointers are null or lead to values that live until the call returns.
+    // SAFETY: all pointers are null or point to values that live until the call returns.
     let signal = unsafe { libc::sigtimedwait(signals, ptr::null_mut(), limit) };
     (signal > 0).then_some(signal)
 }
 
-/// Makes way for the init of the image; the agent goes on under a keeper.
-fn hand_over(roots: &Roots, agent: &Running) -> Box<dyn Error> {
+/// Executes the image's init in place of this process. The agent goes on under a keeper.
+fn hand_over(launcher: &AgentLauncher, agent: &Running) -> Box<dyn Error> {
     let attempt = || -> Result<io::Error, Box<dyn Error>> {
         // The keeper shares its root with the agent; the image's init must be free to change its own.
-        roots.start_keeper(agent.child.pid().as_raw_nonzero().get())?;
+        launcher.start_keeper(agent.child.pid().as_raw_nonzero().get())?;
         // SAFETY: this process has one thread, and nothing in it relies on sharing its root from here on.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }?;
-        roots.close_on_exec()?;
+        launcher.close_on_exec()?;
         console::log(format_args!("handing over to the image's init"));
         let mut init = Command::new("/sbin/init");
         init.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("TERM", "linux");

@@ -1,4 +1,4 @@
-//! One job: what it has printed, and how it ended.
+//! One job: its kept output and its end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use crate::exec::Capture;
 
-/// Bytes that all jobs keep together.
-pub(super) type Kept = Arc<AtomicUsize>;
+/// The number of output bytes that all jobs together keep.
+pub(super) type KeptBytes = Arc<AtomicUsize>;
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Clone, Copy, Debug)]
 struct End {
     exit_code: Option<i32>,
@@ -29,7 +29,7 @@ pub(super) struct Job {
     title: Bytes,
     started: Instant,
     outputs: Mutex<[Capture; 2]>,
-    kept: Kept,
+    kept: KeptBytes,
     end: watch::Sender<Option<End>>,
     signals: mpsc::Sender<Signal>,
 }
@@ -41,8 +41,8 @@ impl Drop for Job {
 }
 
 impl Job {
-    /// A job that begins now. Signals for it are sent to `signals`.
-    pub(super) fn new(shell: &[u8], kept: Kept, signals: mpsc::Sender<Signal>) -> Self {
+    /// A job that starts at this moment. Signals for it are sent to `signals`.
+    pub(super) fn new(shell: &[u8], kept: KeptBytes, signals: mpsc::Sender<Signal>) -> Self {
         Self {
             title: Bytes::copy_from_slice(&shell[..shell.len().min(limits::MAX_JOB_TITLE_BYTES)]),
             started: Instant::now(),
@@ -59,7 +59,7 @@ impl Job {
         self.outputs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what the job has printed; keeps as much of it as there is room for.
+    /// Adds output of the job; keeps as much of it as there is room for.
     pub(super) fn push(&self, stream: usize, bytes: &[u8]) {
         let mut outputs = self.outputs();
         let room = limits::MAX_JOBS_OUTPUT_BYTES.saturating_sub(self.kept.load(Ordering::Relaxed));
@@ -68,7 +68,7 @@ impl Job {
         self.kept.fetch_add(outputs[stream].kept() - before, Ordering::Relaxed);
     }
 
-    /// Keeps nothing of what it printed but the length.
+    /// Drops its kept output; only the length stays known.
     pub(super) fn forget_output(&self) {
         let mut outputs = self.outputs();
         let freed: usize = outputs.iter().map(Capture::kept).sum();
@@ -80,7 +80,7 @@ impl Job {
         self.end.borrow().is_none()
     }
 
-    /// Says how it ended. A leader that did not die in time will, by the signal that was sent.
+    /// Records its end. A leader that did not die in time will die of the SIGKILL that was sent.
     pub(super) fn finish(&self, status: Option<WaitIdStatus>) {
         let end = End {
             exit_code: status.as_ref().and_then(WaitIdStatus::exit_status),
@@ -92,18 +92,19 @@ impl Job {
 
     /// Resolves when it has ended.
     pub(super) async fn ended(&self) {
-        // It fails only without a sender, which is here.
+        // It fails only if the sender is gone, and `self` holds it.
         drop(self.end.subscribe().wait_for(Option::is_some).await);
     }
 
-    /// Has a signal sent to its group. A full queue means that it gets more signals than it can ever notice.
+    /// Queues a signal for its group. If the queue is full, the signal is dropped: the job already gets more signals
+    /// than it can handle.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = self.signals.try_send(signal);
     }
 
-    /// How it is, with what it printed beyond the offsets.
+    /// Its state, with its output after the offsets.
     pub(super) fn state(&self, offsets: [u64; 2], head: usize, tail: usize) -> v1::PollJobResponse {
-        // First the end: what is printed after it is not waited for, but what came before is all there.
+        // The end is read before the output, so that all output before the end is included.
         let end = *self.end.borrow();
         let outputs = self.outputs();
         let captured = |stream: usize| {

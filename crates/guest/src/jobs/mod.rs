@@ -1,4 +1,4 @@
-//! Jobs: commands that go on when the call that started them is over.
+//! Jobs: commands that go on after the call that started them was answered.
 //!
 //! ```text
 //!   start --> Pending --publish--> in the table, by its id --> ended, still there
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Each job has a task that reads its pipes, sends it signals and reaps it. These tasks belong to the table, not to a
-//! connection, so a host that hangs up and comes back finds its jobs; and so does the host of a restored machine, because
-//! all of this is memory. What is kept of their output is bounded for each stream and for all jobs together.
+//! connection, so a host that hangs up and connects again finds its jobs. After a restore with memory they are there
+//! too, because all of this is memory. The kept output is bounded for each stream and for all jobs together.
 
 mod job;
 mod table;

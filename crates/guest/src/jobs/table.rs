@@ -1,4 +1,4 @@
-//! All jobs of a machine, by their ids.
+//! The table of all jobs of a guest, by their ids.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -12,33 +12,33 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::job::{Job, Kept};
+use super::job::{Job, KeptBytes};
 use super::watch::watch;
-use crate::exec::{CheckedExec, ExecError, Graveyard, start};
+use crate::exec::{BackgroundTasks, CheckedExec, ExecError, start};
 
-/// Signals on their way to one job.
+/// The most signals that wait for one job.
 const QUEUED_SIGNALS: usize = 16;
 
-/// How long a killed job may take to die. Only a process stuck in the kernel takes longer than a moment.
+/// The time that a killed job gets to die. Only a process that is stuck in the kernel takes longer.
 const KILL_WAIT: Duration = Duration::from_secs(2);
 
-/// How long other signals are waited for: a job may have a handler, or stay.
+/// The time that a job gets to end after other signals. It may handle or ignore them.
 const SIGNAL_WAIT: Duration = Duration::from_millis(500);
 
-/// Ids that an error names.
+/// The most ids that an error names.
 const NAMED_IDS: usize = 10;
 
 /// All jobs.
 #[derive(Clone, Debug)]
 pub struct Jobs(Arc<Shared>);
 
-/// What the tasks of jobs share with the table.
+/// The state that the tasks of jobs share with the table.
 #[derive(Debug)]
 pub(super) struct Shared {
     table: Mutex<Table>,
-    places: Arc<Semaphore>,
-    kept: Kept,
-    graveyard: Graveyard,
+    slots: Arc<Semaphore>,
+    kept: KeptBytes,
+    background: BackgroundTasks,
     tasks: TaskTracker,
 }
 
@@ -48,11 +48,11 @@ struct Table {
     last_id: u64,
 }
 
-/// Why something cannot be done with a job.
+/// The reason for which an operation on a job failed.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
-    /// As many run as are allowed.
-    #[error("{} jobs are running; no more are allowed at once", limits::MAX_RUNNING_JOBS)]
+    /// The limit of running jobs is reached.
+    #[error("{} jobs are running, the most allowed at once", limits::MAX_RUNNING_JOBS)]
     TooMany,
     /// The command could not be started.
     #[error(transparent)]
@@ -60,9 +60,9 @@ pub enum JobError {
     /// No job has this id.
     #[error("there is no job {id}; {known}")]
     Unknown {
-        /// As it was asked for.
+        /// The requested id.
         id: u64,
-        /// Which there are.
+        /// The known jobs, in words.
         known: String,
     },
     /// The kernel has no such signal.
@@ -70,7 +70,7 @@ pub enum JobError {
     Signal(i32),
 }
 
-/// A job that nobody knows yet. Dropping it kills it.
+/// A job without an id. Dropping it kills it.
 #[derive(Debug)]
 pub struct Pending {
     shared: Arc<Shared>,
@@ -92,12 +92,12 @@ impl Pending {
         self.job.ended().await;
     }
 
-    /// What it has printed so far.
+    /// Its state with its output so far.
     pub fn state(&self, head: usize, tail: usize) -> v1::PollJobResponse {
         self.job.state([0; 2], head, tail)
     }
 
-    /// Gives it an id, under which it is found from now on.
+    /// Enters it into the table. Returns its id.
     pub fn publish(mut self) -> u64 {
         self.published = true;
         let mut table = self.shared.table();
@@ -106,7 +106,7 @@ impl Pending {
         table.jobs.insert(id, Arc::clone(&self.job));
         if table.jobs.len() > limits::MAX_JOBS {
             let oldest = table.jobs.iter().find(|(_, job)| !job.is_running()).map(|(id, _)| *id);
-            // Fewer run than are known, so there is one.
+            // Fewer jobs can run than are kept, so there is an ended one.
             oldest.and_then(|oldest| table.jobs.remove(&oldest));
         }
         id
@@ -114,13 +114,13 @@ impl Pending {
 }
 
 impl Jobs {
-    /// No jobs yet.
-    pub fn new(graveyard: Graveyard) -> Self {
+    /// An empty table.
+    pub fn new(background: BackgroundTasks) -> Self {
         Self(Arc::new(Shared {
             table: Mutex::default(),
-            places: Arc::new(Semaphore::new(limits::MAX_RUNNING_JOBS)),
-            kept: Kept::default(),
-            graveyard,
+            slots: Arc::new(Semaphore::new(limits::MAX_RUNNING_JOBS)),
+            kept: KeptBytes::default(),
+            background,
             tasks: TaskTracker::new(),
         }))
     }
@@ -128,19 +128,19 @@ impl Jobs {
     /// Starts a command.
     pub fn start(&self, request: &CheckedExec) -> Result<Pending, JobError> {
         let shared = &self.0;
-        let place = Arc::clone(&shared.places).try_acquire_owned().map_err(|_none| JobError::TooMany)?;
-        let started = start(request, &shared.graveyard)?;
+        let slot = Arc::clone(&shared.slots).try_acquire_owned().map_err(|_none| JobError::TooMany)?;
+        let started = start(request, &shared.background)?;
         let (signals, queue) = mpsc::channel(QUEUED_SIGNALS);
-        let job = Arc::new(Job::new(request.shell(), Kept::clone(&shared.kept), signals));
+        let job = Arc::new(Job::new(request.shell(), KeptBytes::clone(&shared.kept), signals));
         let watching = watch(Arc::clone(shared), Arc::clone(&job), started, queue);
         shared.tasks.spawn(async move {
-            let _place = place;
+            let _slot = slot;
             watching.await;
         });
         Ok(Pending { shared: Arc::clone(shared), job, published: false })
     }
 
-    /// How a job is; waits for its end, but no longer than asked for.
+    /// The state of a job. Waits for its end, but no longer than `wait`.
     pub async fn poll(
         &self,
         request: &v1::PollJobRequest,
@@ -148,7 +148,7 @@ impl Jobs {
     ) -> Result<v1::PollJobResponse, JobError> {
         let job = self.find(request.job_id)?;
         if !wait.is_zero() {
-            // Whether it has ended by then is part of the answer.
+            // The answer says whether it has ended by then.
             drop(timeout(wait, job.ended()).await);
         }
         let offsets = [request.stdout_offset, request.stderr_offset];
@@ -158,7 +158,7 @@ impl Jobs {
         Ok(job.state(offsets, head as usize, tail as usize))
     }
 
-    /// Sends a signal to a job and gives it a moment to end; true if it still runs.
+    /// Sends a signal to a job and gives it a moment to end. Returns true if it still runs.
     pub async fn kill(&self, id: u64, signal: i32) -> Result<bool, JobError> {
         let job = self.find(id)?;
         let signal = Signal::from_named_raw(signal).ok_or(JobError::Signal(signal))?;
@@ -170,7 +170,7 @@ impl Jobs {
         Ok(job.is_running())
     }
 
-    /// All jobs that are known, in the order of their ids.
+    /// All jobs of the table, in the order of their ids.
     pub fn list(&self) -> Vec<v1::JobSummary> {
         self.0.table().jobs.iter().map(|(id, job)| job.summary(*id)).collect()
     }
@@ -182,13 +182,13 @@ impl Jobs {
 }
 
 impl Table {
-    /// Which jobs there are, in words.
+    /// The known jobs, in words.
     fn known(&self) -> String {
         let last: Vec<String> = self.jobs.keys().rev().take(NAMED_IDS).map(ToString::to_string).collect();
         match self.jobs.len() {
-            0 => "none was started since the machine booted".to_owned(),
-            all if all > NAMED_IDS => format!("the last {NAMED_IDS} are {}", last.join(", ")),
-            _ => format!("there are {}", last.join(", ")),
+            0 => "no job was started since the VM booted".to_owned(),
+            all if all > NAMED_IDS => format!("the latest {NAMED_IDS} jobs: {}", last.join(", ")),
+            _ => format!("known jobs: {}", last.join(", ")),
         }
     }
 }
@@ -198,11 +198,11 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn graveyard(&self) -> &Graveyard {
-        &self.graveyard
+    pub(super) fn background(&self) -> &BackgroundTasks {
+        &self.background
     }
 
-    /// Makes room for output that is about to be kept: jobs that have ended lose theirs, the oldest first.
+    /// Makes room for output that is about to be kept, by dropping the output of ended jobs, the oldest first.
     pub(super) fn make_room(&self, bytes: usize) {
         let full = || self.kept.load(Ordering::Relaxed) + bytes > limits::MAX_JOBS_OUTPUT_BYTES;
         if !full() {

@@ -1,4 +1,4 @@
-//! The task of one job.
+//! The task of one job, from its start to its end.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::job::Job;
 use super::table::Shared;
 use crate::exec::{DRAIN_GRACE, Started, drain, read_outputs};
 
-/// Reads what a job prints and passes signals on, until it has ended.
+/// Reads the output of a job and passes signals to it, until it has ended.
 pub(super) async fn watch(
     shared: Arc<Shared>,
     job: Arc<Job>,
@@ -27,7 +27,8 @@ pub(super) async fn watch(
             break;
         }
         tokio::select! {
-            // As for commands: the grace holds whatever is printed, and output is last because it may never pause.
+            // As for commands: the grace period holds even if the job prints without pause, and output is last because
+            // it may never pause.
             biased;
             () = &mut grace, if ended => break,
             Some(signal) = signals.recv() => group.signal(signal),
@@ -40,14 +41,14 @@ pub(super) async fn watch(
                 job.push(stream, bytes);
                 true
             }), if reading => {
-                // It may print for ever; others have their turn too.
+                // The job may print for ever, and other tasks must run too.
                 tokio::task::consume_budget().await;
             }
         }
     }
     let status = group.finish().unwrap_or_default();
     for output in outputs {
-        drain(output, shared.graveyard());
+        drain(output, shared.background());
     }
     job.finish(status);
 }

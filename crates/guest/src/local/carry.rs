@@ -1,4 +1,4 @@
-//! One connection, from the program to the host and back.
+//! Carries one connection between a program in the guest and the host.
 
 use std::io;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use tonic::{Status, Streaming};
 
 use super::Connection;
 
-/// Read at once: requests are short.
+/// Bytes per read: requests are short.
 const READ_BYTES: usize = 16 * 1024;
 
-/// How long a program may take to close what has been answered to the end.
+/// The time that a program gets to close its connection after the host has sent everything.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 
 type Sink = mpsc::Sender<Result<v1::CarryChunk, Status>>;
 
-/// Carries a connection to its end. An error if the program has gone without reading all of it.
+/// Carries a connection to its end. Fails if the program went away before it read everything.
 pub(crate) async fn carry(
     connection: Connection,
     parts: Streaming<v1::CarryRequest>,
     sink: &Sink,
 ) -> Result<(), Status> {
-    let Connection { mut stream, _place, .. } = connection;
+    let Connection { mut stream, _slot, .. } = connection;
     let (read, write) = stream.split();
     {
         let (up, down) = (to_host(read, sink), to_program(write, parts));
@@ -35,7 +35,7 @@ pub(crate) async fn carry(
         let mut heard = false;
         loop {
             tokio::select! {
-                // What the host says last ends it, whatever the program still sends.
+                // The host's last data ends the connection, even if the program still sends.
                 biased;
                 answered = &mut down => break answered?,
                 sent = &mut up, if !heard => {
@@ -44,8 +44,8 @@ pub(crate) async fn carry(
                 }
             }
         }
-        // A program that closes in order has read everything; one that was killed has its connection reset. One that
-        // does neither has everything at least within its reach.
+        // A program that closes in order has read everything; if it was killed, its connection is reset. If it does
+        // neither in time, everything is at least in its receive buffer.
         if !heard && let Ok(closed) = timeout(CLOSE_DEADLINE, up).await {
             closed?;
         }
@@ -71,16 +71,16 @@ async fn to_host(mut read: ReadHalf<'_>, sink: &Sink) -> Result<(), Status> {
 async fn to_program(mut write: WriteHalf<'_>, mut parts: Streaming<v1::CarryRequest>) -> Result<(), Status> {
     while let Some(part) = parts.message().await? {
         if part.data.len() > limits::MAX_CHUNK_BYTES {
-            return Err(ErrorCode::Invalid.status("a piece that is too long"));
+            return Err(ErrorCode::Invalid.status("the data chunk is too long"));
         }
         write.write_all(&part.data).await.map_err(|error| gone(&error))?;
         if part.end {
             return write.shutdown().await.map_err(|error| gone(&error));
         }
     }
-    Err(ErrorCode::Invalid.status("the host hung up in the middle"))
+    Err(ErrorCode::Invalid.status("the host closed the connection too early"))
 }
 
 fn gone(error: &io::Error) -> Status {
-    ErrorCode::System.status(format!("the program has gone: {error}"))
+    ErrorCode::System.status(format!("the program closed its connection: {error}"))
 }

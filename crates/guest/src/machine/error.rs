@@ -1,4 +1,4 @@
-//! What can go wrong with the machine.
+//! Errors of changes to the guest, and their codes for the host.
 
 use std::io;
 
@@ -6,18 +6,18 @@ use agentiso_protocol::ErrorCode;
 
 use crate::files::FileError;
 
-/// A change to the machine that failed.
+/// A change to the guest that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// The agent does not run in a machine of its own.
-    #[error("this agent does not run as the init of a machine")]
+    /// The agent does not run as the init of a VM.
+    #[error("this agent does not run as init of a guest")]
     NotMachine,
-    /// The request makes no sense.
-    #[error("{what} is not valid: {value:?}")]
+    /// The request is not valid.
+    #[error("{what} is invalid: {value:?}")]
     Invalid {
-        /// Which part.
+        /// The part of the request.
         what: &'static str,
-        /// As it was given.
+        /// The value as it was given.
         value: String,
     },
     /// A device did not appear.
@@ -27,11 +27,11 @@ pub enum MachineError {
         device: String,
     },
     /// The disk did not get the size that was announced.
-    #[error("the disk has {actual} bytes, {expected} were expected")]
+    #[error("the disk has {actual} bytes, but {expected} were expected")]
     DiskSize {
-        /// What it has.
+        /// Its size.
         actual: u64,
-        /// What it should have.
+        /// The announced size.
         expected: u64,
     },
     /// A module could not be loaded.
@@ -39,7 +39,7 @@ pub enum MachineError {
     Module {
         /// Its name.
         module: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The image has no init.
@@ -51,9 +51,9 @@ pub enum MachineError {
     /// The kernel refused a step.
     #[error("{step} failed")]
     System {
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -76,7 +76,7 @@ impl MachineError {
     }
 }
 
-/// Names the step in an error of the kernel.
+/// Adds the step to an error of the kernel.
 pub(super) trait Step<T> {
     fn step(self, step: &'static str) -> Result<T, MachineError>;
 }

@@ -1,4 +1,4 @@
-//! Makes a machine itself after a boot or a restore.
+//! Gives the guest its own identity after a boot or a restore: clock, random numbers, names, addresses.
 
 use std::fs;
 use std::fs::File;
@@ -24,14 +24,14 @@ use crate::files::replace_file;
 const RNDADDENTROPY: libc::Ioctl = 0x4008_5203;
 const RNDRESEEDCRNG: libc::Ioctl = 0x5207;
 
-/// The least that is worth starting anew from: 128 bits.
+/// The least random bytes from which the generator is reseeded: 128 bits.
 const MIN_STIRRED_BYTES: usize = 16;
 
 const _: () = assert!(NONCE_BYTES >= MIN_STIRRED_BYTES, "a connection's name is enough");
 
 const FILE_MODE: Option<u32> = Some(0o644);
 
-/// A request whose parts make sense.
+/// A valid request.
 #[derive(Debug)]
 struct Checked<'a> {
     time: Timespec,
@@ -41,13 +41,13 @@ struct Checked<'a> {
     network: Option<(Addresses, Vec<Ipv4Addr>)>,
 }
 
-/// Applies everything or returns an error; repeating it does no harm.
+/// Applies the whole request or returns an error. It may be repeated.
 pub(super) fn identify(
     initramfs: BorrowedFd<'_>,
     request: &v1::IdentifyRequest,
 ) -> Result<v1::IdentifyResponse, MachineError> {
     let checked = check(request)?;
-    // Random numbers first: all that follows may draw some.
+    // Random numbers come first, because all later steps may draw some.
     reseed(checked.entropy).step("reseeding the random number generator")?;
     clock_settime(ClockId::Realtime, checked.time).step("setting the clock")?;
     sethostname(checked.hostname.as_bytes()).step("setting the host name")?;
@@ -63,8 +63,9 @@ pub(super) fn identify(
     Ok(v1::IdentifyResponse { interface })
 }
 
-/// Makes siblings differ as soon as the host can be heard, well before they are identified. Each bit of what the host
-/// drew at random counts in full; of fewer than would keep anybody from guessing, none is taken.
+/// Mixes random bytes from the host into the random number generator as soon as it connects, well before `identify`, so
+/// that VMs of one template differ. The bytes count with their full entropy. Fewer than [`MIN_STIRRED_BYTES`] could be
+/// guessed and are ignored.
 pub(super) fn stir(random: &[u8]) -> io::Result<()> {
     if random.len() < MIN_STIRRED_BYTES {
         return Ok(());
@@ -72,8 +73,8 @@ pub(super) fn stir(random: &[u8]) -> io::Result<()> {
     reseed(random)
 }
 
-/// Sets the clock to this time if it is behind it, and returns by how much. The time was true when it was sent, so a
-/// clock that is ahead of it may well be right.
+/// Sets the clock to this time if it is behind, and returns by how much. The time was right when it was sent, so a
+/// clock that is ahead of it may be right and is not changed.
 pub(super) fn catch_up(realtime_ns: i64) -> Result<u64, MachineError> {
     let now = clock_gettime(ClockId::Realtime);
     let now_ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
@@ -94,7 +95,7 @@ fn check(request: &v1::IdentifyRequest) -> Result<Checked<'_>, MachineError> {
     }
     let entropy = &request.entropy[..];
     if !(limits::MIN_ENTROPY_BYTES..=limits::MAX_ENTROPY_BYTES).contains(&entropy.len()) {
-        return Err(MachineError::invalid("the amount of entropy", entropy.len().to_string()));
+        return Err(MachineError::invalid("the length of the entropy", entropy.len().to_string()));
     }
     if !is_hostname(&request.hostname) {
         return Err(MachineError::invalid("the host name", &request.hostname));
@@ -132,8 +133,8 @@ fn check_network(network: &v1::Network) -> Result<(Addresses, Vec<Ipv4Addr>), Ma
     Ok((addresses, dns?))
 }
 
-/// Mixes bytes from the host into the kernel's pool and makes the generator start anew from it. Siblings of one
-/// template would otherwise draw the same numbers.
+/// Mixes bytes from the host into the kernel's entropy pool and reseeds the generator from it. Otherwise the VMs of one
+/// template would draw the same numbers.
 fn reseed(entropy: &[u8]) -> io::Result<()> {
     /// `struct rand_pool_info` with its buffer.
     #[repr(C)]
@@ -157,9 +158,9 @@ fn reseed(entropy: &[u8]) -> io::Result<()> {
     if results.contains(&-1) { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Leaves a file alone that is right already, so that a restore writes nothing to the disk without need. One that is
-/// not is written over in place, which is much less work than to replace it; should the machine fall over in between,
-/// it is written again when it gets up.
+/// Writes a file only if its content differs, so that a restore writes nothing to the disk without need. The file is
+/// overwritten in place, which is much less work than replacing it. If the VM crashes meanwhile, the file is written
+/// again at its next start.
 fn write_if_changed(path: &str, content: &str) -> Result<(), MachineError> {
     let mut options = File::options();
     let opened = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
@@ -168,19 +169,19 @@ fn write_if_changed(path: &str, content: &str) -> Result<(), MachineError> {
         return Ok(replace_file(Path::new(path), FILE_MODE, content.as_bytes())?);
     };
     let mut current = Vec::new();
-    // One byte more than it should have tells that it has too many.
+    // One byte more than expected shows that the file is too long.
     let enough = content.len() as u64 + 1;
-    Read::by_ref(&mut file).take(enough).read_to_end(&mut current).step("reading a file of the identity")?;
+    Read::by_ref(&mut file).take(enough).read_to_end(&mut current).step("reading an identity file")?;
     if current != content.as_bytes() {
-        file.write_all_at(content.as_bytes(), 0).step("writing a file of the identity")?;
+        file.write_all_at(content.as_bytes(), 0).step("writing an identity file")?;
     }
     if current.len() > content.len() {
-        file.set_len(content.len() as u64).step("shortening a file of the identity")?;
+        file.set_len(content.len() as u64).step("truncating an identity file")?;
     }
     Ok(())
 }
 
-/// Writes the resolver's file in place of whatever is there: a link into `/run` would point to nothing.
+/// Writes the resolver's file. A symbolic link is replaced, because a link into `/run` would point to nothing.
 fn write_resolv_conf(content: &str) -> Result<(), MachineError> {
     const PATH: &str = "/etc/resolv.conf";
     if fs::symlink_metadata(PATH).is_ok_and(|found| found.is_symlink()) {
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_checked_before_anything_is_changed() {
+    fn identify_request_parts_are_validated() {
         assert!(check(&request()).is_ok());
         let refused = |change: fn(&mut v1::IdentifyRequest)| {
             let mut request = request();
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_the_content_afterwards_whatever_was_there() {
+    fn write_if_changed_replaces_any_previous_content() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("hostname");
         let text = path.to_str().expect("a name");
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_name_leads_to_is_not_written_over() {
+    fn write_if_changed_spares_hard_linked_files() {
         let dir = tempfile::tempdir().expect("a directory");
         let [path, other] = ["hostname", "other"].map(|name| dir.path().join(name));
         fs::write(&other, "mine\n").expect("written");

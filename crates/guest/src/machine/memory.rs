@@ -1,4 +1,4 @@
-//! Memory as this kernel counts it.
+//! Reads the memory figures of the guest's kernel.
 
 use std::fs;
 
@@ -6,10 +6,10 @@ use agentiso_protocol::schema::v1;
 
 use super::error::{MachineError, Step as _};
 
-/// Reads the kernel's own figures.
+/// The memory of the guest and of the agent, from the kernel.
 pub fn memory_info() -> Result<v1::MemoryInfoResponse, MachineError> {
-    let memory = fs::read_to_string("/proc/meminfo").step("reading the memory figures")?;
-    let pages = fs::read_to_string("/proc/self/statm").step("reading the agent's memory figures")?;
+    let memory = fs::read_to_string("/proc/meminfo").step("reading the memory statistics")?;
+    let pages = fs::read_to_string("/proc/self/statm").step("reading the agent's memory statistics")?;
     let resident: u64 = pages.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
     Ok(v1::MemoryInfoResponse {
         total_bytes: kib_of(&memory, "MemTotal:") * 1024,
@@ -28,7 +28,7 @@ mod tests {
     use super::kib_of;
 
     #[test]
-    fn figures_are_found_by_name() {
+    fn memory_figures_are_found_by_name() {
         let table = "MemTotal:         248052 kB\nMemFree:   1 kB\n";
         assert_eq!((kib_of(table, "MemTotal:"), kib_of(table, "None:")), (248_052, 0));
     }

@@ -1,7 +1,7 @@
-//! The machine around the agent: its disk, its identity, its end.
+//! Changes to the guest as a whole: its disk, its identity, its shutdown.
 //!
-//! Everything that changes more than files and processes is behind [`Machine`]; [`Vm`] does it, [`NoMachine`]
-//! refuses it where the agent runs on somebody's host.
+//! Everything that changes more than files and processes is behind the trait [`Machine`]. [`Vm`] implements it in a VM;
+//! [`NoMachine`] refuses everything, for tests that run the agent on an ordinary host.
 
 mod error;
 mod identity;
@@ -26,11 +26,11 @@ pub use vm::Vm;
 pub(crate) use modules::load_first as load_first_modules;
 pub(crate) use network::loopback_up;
 
-/// What only the init of a machine may do. All of it blocks.
+/// Operations that only an agent in a VM may do. All of them block, except `stir`.
 pub trait Machine: Debug + Send + Sync + 'static {
     /// Whether the disk is attached.
     fn stage(&self) -> v1::Stage;
-    /// What runs as process 1.
+    /// The init that runs as process 1.
     fn init_mode(&self) -> v1::InitMode;
     /// The kernel's boot id.
     fn boot_id(&self) -> String;
@@ -38,19 +38,19 @@ pub trait Machine: Debug + Send + Sync + 'static {
     fn attach_root(&self, request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, MachineError>;
     /// Grows the root file system to its disk, once that has the expected size.
     fn grow_root(&self, expected_bytes: u64) -> Result<v1::GrowRootResponse, MachineError>;
-    /// Makes the machine itself.
+    /// Gives the guest its own identity.
     fn identify(&self, request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError>;
-    /// Mixes bytes that the host drew at random into the machine's random numbers. Unlike the rest, it does not block.
+    /// Mixes random bytes from the host into the guest's random number generator. It does not block.
     fn stir(&self, random: &[u8]);
     /// Brings the clock up to date.
     fn catch_up(&self, request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError>;
     /// Ends all processes and leaves the disk clean.
     fn quiesce(&self, grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError>;
-    /// Turns the machine off.
+    /// Powers the VM off.
     fn power_off(&self);
 }
 
-/// The agent on somebody's host: files and commands work, the host is left alone.
+/// For an agent on an ordinary host: files and commands work, all changes to the system are refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoMachine;
 

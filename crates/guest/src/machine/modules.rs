@@ -1,7 +1,7 @@
-//! Kernel modules, loaded from the initramfs when they are needed.
+//! Loads kernel modules from the initramfs when they are needed.
 //!
-//! Drivers of devices that differ between the siblings of a template are loaded after the restore: what probes the
-//! device then sees the real one.
+//! Drivers of devices that differ between the VMs of one template are loaded after the restore, so that they probe the
+//! real device.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -15,18 +15,18 @@ use rustix::system::finit_module;
 
 use super::error::MachineError;
 
-/// Finds every other virtio device on a microvm.
+/// The driver that finds all other virtio devices of QEMU's microvm.
 const MMIO: &str = "virtio_mmio";
 
 /// Largest order file that is read; a real one has a few lines.
 const MAX_ORDER_BYTES: u64 = 64 * 1024;
 
-/// Loads what must be there before anything else.
+/// Loads the module that all others need.
 pub(crate) fn load_first(initramfs: BorrowedFd<'_>) -> Result<(), MachineError> {
     load(initramfs, MMIO)
 }
 
-/// Loads a module after those that it needs. What is not in the initramfs is taken to be part of the kernel.
+/// Loads a module after its dependencies. Modules that are not in the initramfs are taken to be built into the kernel.
 pub(super) fn load(initramfs: BorrowedFd<'_>, name: &str) -> Result<(), MachineError> {
     let order =
         read_order(initramfs).map_err(|source| MachineError::Module { module: "list".into(), source })?;
@@ -47,8 +47,8 @@ pub(super) fn load(initramfs: BorrowedFd<'_>, name: &str) -> Result<(), MachineE
 
 fn parameters(module: &str) -> &'static CStr {
     match module {
-        // Otherwise every packet that was sent interrupts the guest once more, to say that it is gone: on a connection
-        // with small packets that doubles the interrupts, each of which costs as much as the packet did.
+        // Otherwise every sent packet causes another interrupt for its completion. On a connection with small packets
+        // that doubles the interrupts, and each costs as much as a packet.
         "virtio_net" => c"napi_tx=0",
         _ => c"",
     }
@@ -71,11 +71,12 @@ fn read_order(initramfs: BorrowedFd<'_>) -> io::Result<String> {
     Ok(order)
 }
 
-/// The modules to load for `name`, itself last. Lines read `module.ko: needed.ko …`, what is needed first.
+/// The modules to load for `name`, itself last. Lines of `order` read `module.ko: needed.ko …`; dependencies have their
+/// lines before the modules that need them.
 fn plan(order: &str, name: &str) -> Vec<String> {
     let mut wanted = vec![name.to_owned()];
     let mut result = Vec::new();
-    // From the end, because what a module needs stands before it.
+    // From the end, because the dependencies of a module come before it.
     for line in order.lines().rev() {
         let (module, needs) = line.split_once(':').unwrap_or((line, ""));
         if let Some(at) = wanted.iter().position(|wanted| wanted == stem(module)) {
@@ -87,7 +88,7 @@ fn plan(order: &str, name: &str) -> Vec<String> {
             }
         }
     }
-    // Without a line of their own; the kernel has them built in or will say what is missing.
+    // Modules without a line are either built into the kernel, or loading will fail with the reason.
     result.extend(wanted);
     result.reverse();
     result
@@ -106,13 +107,13 @@ mod tests {
                          virtio_net.ko: net_failover.ko failover.ko\n";
 
     #[test]
-    fn what_a_module_needs_is_loaded_before_it() {
+    fn module_dependencies_are_loaded_first() {
         assert_eq!(plan(ORDER, "virtio_net"), ["failover", "net_failover", "virtio_net"]);
         assert_eq!(plan(ORDER, "virtio_blk"), ["virtio_blk"]);
     }
 
     #[test]
-    fn a_module_that_is_not_listed_is_tried_by_its_name() {
+    fn unlisted_module_is_tried_by_name() {
         assert_eq!(plan("", "virtio_mmio"), ["virtio_mmio"]);
     }
 }

@@ -1,13 +1,13 @@
-//! Texts for the files under `/etc` that say who the machine is.
+//! Content of the files under `/etc` with the guest's names and name servers.
 
 use std::net::Ipv4Addr;
 
-/// Address under which Debian lists a machine's own name.
+/// The address that Debian gives to a system's own name.
 const OWN_ADDRESS: &str = "127.0.1.1";
 
 const DEFAULT_HOSTS: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
 
-/// `/etc/hosts` with the machine's own name in it; what users wrote there stays.
+/// `/etc/hosts` with the guest's own name. Lines that users added stay.
 pub(super) fn hosts(current: Option<&str>, hostname: &str) -> String {
     let mut text: String = current
         .unwrap_or(DEFAULT_HOSTS)
@@ -24,7 +24,7 @@ pub(super) fn resolv_conf(servers: &[Ipv4Addr]) -> String {
     servers.iter().map(|server| format!("nameserver {server}\n")).collect()
 }
 
-/// Whether the kernel and the resolver take this as a host name.
+/// Whether the kernel and the resolver accept this host name.
 pub(super) fn is_hostname(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -47,7 +47,7 @@ mod tests {
     use super::{hosts, is_hostname, is_machine_id};
 
     #[test]
-    fn only_the_own_line_of_hosts_is_replaced() {
+    fn hosts_file_keeps_user_lines() {
         let first = hosts(None, "one");
         assert!(first.starts_with("127.0.0.1\tlocalhost\n") && first.ends_with("127.0.1.1\tone\n"));
         let edited = format!("{first}10.0.0.9 db\n");
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_break_a_file_are_no_names() {
+    fn hostnames_and_machine_ids_are_validated() {
         for bad in ["", "-a", "a-", "a b", "a\n127.0.0.1", "a..b", "ä", &"a".repeat(64)] {
             assert!(!is_hostname(bad), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! The network device: its hardware address, its address, its route.
+//! Configures the network device: its MAC address, its IP address, its route.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use super::error::{MachineError, Step as _};
 use super::modules;
 use super::uevent::wait_for;
 
-/// How long the device may take to appear once its driver is loaded.
+/// The time that the device gets to appear once its driver is loaded.
 const DEVICE_DEADLINE: Duration = Duration::from_secs(10);
 
 const DEVICES: &str = "/sys/class/net";
@@ -21,7 +21,7 @@ const LOOPBACK: &str = "lo";
 const USUAL_NAME: &str = "eth0";
 const ETHERNET: libc::sa_family_t = 1;
 
-/// A machine's place in its network.
+/// The addresses of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Addresses {
     pub(super) mac: [u8; 6],
@@ -30,10 +30,10 @@ pub(super) struct Addresses {
     pub(super) gateway: Ipv4Addr,
 }
 
-/// Configures the first network device, whose driver is loaded if it is not there. Returns the device's name.
+/// Configures the first network device and loads its driver if needed. Returns the device's name.
 ///
-/// Every step runs code that a machine which was just restored has to translate first, if it is emulated: what is
-/// right already is left alone.
+/// Settings that are already right are left alone: under emulation, every step runs code that a VM has to translate
+/// first after a restore.
 pub(super) fn configure(initramfs: BorrowedFd<'_>, addresses: &Addresses) -> Result<String, MachineError> {
     let name = find_device(initramfs)?;
     let device = Device::new(&name).step("opening a socket")?;
@@ -42,10 +42,10 @@ pub(super) fn configure(initramfs: BorrowedFd<'_>, addresses: &Addresses) -> Res
         device.set_mac(addresses.mac).step("setting the hardware address")?;
     }
     if is_up && address == addresses.address {
-        // Gone back to a snapshot of itself: what is connected stays connected.
+        // The guest was restored to its own snapshot: its connections stay open.
         return Ok(name);
     }
-    // An address that takes the place of another takes its routes away.
+    // Replacing an address removes the routes of the old one.
     device.set_address(libc::SIOCSIFADDR, addresses.address).step("setting the address")?;
     let mask = Ipv4Addr::from(u32::MAX.checked_shl(32 - addresses.prefix).unwrap_or(0));
     device.set_address(libc::SIOCSIFNETMASK, mask).step("setting the netmask")?;
@@ -64,10 +64,10 @@ fn find_device(initramfs: BorrowedFd<'_>) -> Result<String, MachineError> {
     let name = wait_for(DEVICE_DEADLINE, first_device)
         .step("waiting for the network device")?
         .ok_or_else(|| MachineError::NoDevice { device: "a network device".into() })?;
-    // Nothing answers it out there. Without an address of that kind programs do not try.
+    // IPv6 is not answered by the network. Without an IPv6 address, programs do not try it.
     match fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1") {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).step("switching IPv6 off on the network device")?;
+            Err(error).step("disabling IPv6 on the network device")?;
         }
         Ok(()) | Err(_) => {}
     }
@@ -80,9 +80,9 @@ pub(crate) fn loopback_up() -> Result<(), MachineError> {
     device.set_up(true).step("bringing the loopback device up")
 }
 
-/// The first device that has hardware behind it, whatever its name.
+/// The first device with hardware, whatever its name.
 fn first_device() -> Option<String> {
-    // By the name that the kernel gives it this takes one call instead of a walk.
+    // The usual name is tried first, because that takes one call instead of listing a directory.
     if Device::new(USUAL_NAME).is_ok_and(|device| device.state().1 != [0; 6]) {
         return Some(USUAL_NAME.to_owned());
     }
@@ -135,7 +135,7 @@ impl Device {
         self.ioctl(libc::SIOCSIFFLAGS, &mut request)
     }
 
-    /// Whether it is up, its hardware address and its address. What cannot be told is zero.
+    /// Whether it is up, its MAC address and its IP address. Unknown values are zero.
     fn state(&self) -> (bool, [u8; 6], Ipv4Addr) {
         let ask = |number| {
             let mut request = self.request();

@@ -1,4 +1,4 @@
-//! The end of the machine: processes ended, disk clean, power off.
+//! Shuts the VM down: ends processes, leaves the disk clean, powers off.
 
 use std::fs;
 use std::io;
@@ -14,15 +14,15 @@ use rustix::system::{RebootCommand, reboot};
 use super::error::{MachineError, Step as _};
 use crate::console;
 
-/// How long killed processes may take to go.
+/// The time that killed processes get to end.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// Processes watched at once; more than a descriptor table holds are not waited for one by one.
+/// The most processes to watch at once, so that the descriptor table is not exhausted.
 const MAX_WATCHED: usize = 512;
 
 /// Ends every process but init and this one, and leaves the disk clean.
 pub(super) fn quiesce(grace: Duration) -> Result<v1::ShutdownResponse, MachineError> {
-    // Written back in parallel with what processes still do; the rest is little then.
+    // Most data is written back while processes still run, so that little is left for later.
     rustix::fs::sync();
     signal_all(libc::SIGTERM).step("ending processes")?;
     let stubborn = wait_all(grace).step("waiting for processes")?;
@@ -30,21 +30,21 @@ pub(super) fn quiesce(grace: Duration) -> Result<v1::ShutdownResponse, MachineEr
         signal_all(libc::SIGKILL).step("killing processes")?;
         let left = wait_all(KILL_GRACE).step("waiting for killed processes")?;
         if left > 0 {
-            console::log(format_args!("{left} processes do not die"));
+            console::log(format_args!("{left} processes are still running after SIGKILL"));
         }
     }
     rustix::fs::sync();
-    // A disk that cannot be made read-only has been written back nevertheless, and its journal does the rest.
+    // A disk that cannot be made read-only was written back nevertheless, and its journal covers the rest.
     if let Err(error) = mount_remount("/", MountFlags::RDONLY, "") {
-        console::log(format_args!("the root file system stays writable: {error}"));
+        console::log(format_args!("cannot remount the root file system read-only: {error}"));
     }
     rustix::fs::sync();
     Ok(v1::ShutdownResponse { killed: u32::try_from(stubborn).unwrap_or(u32::MAX) })
 }
 
-/// Turns the machine off, in whatever way it can.
+/// Powers the VM off; if that fails, restarts it.
 pub(super) fn power_off() {
-    console::log(format_args!("power off"));
+    console::log(format_args!("powering off"));
     for command in [RebootCommand::PowerOff, RebootCommand::Restart] {
         if let Err(error) = reboot(command) {
             console::log(format_args!("{command:?} failed: {error}"));
@@ -59,7 +59,7 @@ fn signal_all(signal: i32) -> io::Result<()> {
     if result < 0 && error.raw_os_error() != Some(libc::ESRCH) { Err(error) } else { Ok(()) }
 }
 
-/// Waits until no other process is left; returns how many are when time is up.
+/// Waits until no other process is left. Returns the number of remaining ones when the time is up.
 fn wait_all(limit: Duration) -> io::Result<usize> {
     let deadline = Instant::now() + limit;
     loop {
@@ -80,7 +80,7 @@ fn wait_all(limit: Duration) -> io::Result<usize> {
     }
 }
 
-/// Processes that run, apart from init and this one. A kernel thread has no program; a zombie has ended.
+/// All running processes except init and this one. Kernel threads and zombies are left out: they have no program.
 fn others() -> io::Result<Vec<OwnedFd>> {
     let own = std::process::id();
     let mut found = Vec::new();
@@ -94,7 +94,7 @@ fn others() -> io::Result<Vec<OwnedFd>> {
         {
             continue;
         }
-        // One that ends meanwhile is one less.
+        // A process that has ended meanwhile is left out.
         if let Some(pid) = Pid::from_raw(number)
             && let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty())
         {

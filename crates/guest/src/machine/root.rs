@@ -1,6 +1,7 @@
-//! The disk becomes the root file system.
+//! Makes the disk the root file system.
 //!
-//! As `switch_root` does it, but the agent stays: it shares its root directory with init, so both change at once.
+//! It works as `switch_root` does, but the agent keeps running. It shares its root directory with init, so both change
+//! at once.
 
 use std::fs;
 use std::fs::File;
@@ -18,21 +19,21 @@ use super::error::{MachineError, Step as _};
 use super::modules;
 use super::uevent::wait_for;
 
-/// Where the disk is mounted before it becomes the root.
+/// The mount point of the disk before it becomes the root.
 const NEW_ROOT: &str = "/newroot";
 
-/// File systems that move along; the mounts inside them move too.
+/// File systems that are moved into the new root, with the mounts inside them.
 const MOVED: [&str; 3] = ["proc", "sys", "dev"];
 
-/// How long a disk may take to appear once its driver is loaded, or to take a new size.
+/// The time that a disk gets to appear once its driver is loaded, or to take a new size.
 const DISK_DEADLINE: Duration = Duration::from_secs(20);
 
-/// `/run` holds small files only; the limit keeps it from eating the memory of a small machine.
+/// `/run` holds small files only. The limit keeps it from using up the memory of a small VM.
 const RUN_OPTIONS: &std::ffi::CStr = c"mode=0755,size=20%";
 
-/// Discard gives the space of deleted files back to the host. Inode tables are zero in a fresh image already, and
-/// zeroing them would fill the overlay. Maps of blocks are read when they are needed: a thread that reads all of them in
-/// the first seconds would do so in every fork of a machine that is as young.
+/// `discard` gives the space of deleted files back to the host. Inode tables are already zero in a fresh image, and
+/// zeroing them would fill the head layer. Block bitmaps are read on demand: a thread that reads all of them in the
+/// first seconds after the mount would do so in every fork of a young snapshot too.
 const EXT4_OPTIONS: &std::ffi::CStr = c"discard,noinit_itable,no_prefetch_block_bitmaps";
 
 /// Mounts the disk and makes it the root. Returns its size.
@@ -54,7 +55,7 @@ pub(super) fn attach(
         .step("mounting the disk")?;
     let prepared = prepare(device, request.grow);
     if prepared.is_err() {
-        // The next attempt must find the disk as this one did.
+        // Undone so that the next attempt finds the disk unmounted.
         let _ = unmount(NEW_ROOT, UnmountFlags::DETACH);
         return prepared;
     }
@@ -62,7 +63,7 @@ pub(super) fn attach(
     prepared
 }
 
-/// Everything that can fail because of what is on the disk.
+/// Does everything that can fail because of the disk's content.
 fn prepare(device: &str, grow_wanted: bool) -> Result<u64, MachineError> {
     let size = if grow_wanted { grow(device, Path::new(NEW_ROOT))? } else { size_of(Path::new(NEW_ROOT))? };
     for name in MOVED.into_iter().chain(["run", "tmp", "root"]) {
@@ -104,7 +105,7 @@ fn grow(device: &str, root: &Path) -> Result<u64, MachineError> {
     let block = block_size(root)?;
     let blocks = disk_size(device)? / block;
     match ext4_ioc_resize_fs(file.as_fd(), blocks) {
-        // The kernel says so when the file system already ends within the last, incomplete group.
+        // The kernel returns this if the file system already ends within the last, incomplete block group.
         Ok(()) | Err(rustix::io::Errno::EXIST) => size_of(root),
         Err(error) => Err(error).step("growing the file system"),
     }
@@ -132,7 +133,7 @@ fn disk_size(device: &str) -> Result<u64, MachineError> {
     Ok(sectors.saturating_mul(512))
 }
 
-/// The name of a disk's device file, without tricks.
+/// The name of a disk's device file directly below `/dev`; any other path is refused.
 fn disk_name(device: &str) -> Result<&str, MachineError> {
     let name = device.strip_prefix("/dev/").unwrap_or_default();
     let plain = !name.is_empty() && name.len() < 32 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -144,7 +145,7 @@ mod tests {
     use super::disk_name;
 
     #[test]
-    fn only_a_plain_device_file_is_a_disk() {
+    fn disk_name_accepts_only_plain_device_files() {
         assert_eq!(disk_name("/dev/vda").expect("a disk"), "vda");
         for bad in ["vda", "/dev/", "/dev/../vda", "/dev/a/b", "/tmp/vda", "/dev/v a"] {
             assert!(disk_name(bad).is_err(), "{bad}");

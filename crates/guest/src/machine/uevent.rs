@@ -1,4 +1,4 @@
-//! Waits for devices: the kernel announces each, so nobody has to look again and again.
+//! Waits for devices. The kernel announces each new device, so polling is not needed.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv,
 /// The group of announcements that come from the kernel itself.
 const KERNEL_GROUP: u32 = 1;
 
-/// Looks at the beginning and after each announcement of the kernel, until `look` finds something or time is up.
+/// Calls `look` at the beginning and after each announcement of the kernel, until it finds something or the time is up.
 pub fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> io::Result<Option<T>> {
     if let Some(found) = look() {
         return Ok(Some(found));
@@ -20,7 +20,7 @@ pub fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> io::
     bind(&socket, &SocketAddrNetlink::new(0, KERNEL_GROUP))?;
     let deadline = Instant::now() + limit;
     loop {
-        // After the socket is bound, so that nothing can happen unseen in between.
+        // Called again after the socket is bound, so that no device is missed in between.
         if let Some(found) = look() {
             return Ok(Some(found));
         }
@@ -33,7 +33,7 @@ pub fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> io::
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // What was announced does not matter, only that something was.
+        // The content of announcements does not matter.
         let mut message = [0_u8; 4096];
         while recv(&socket, &mut message, RecvFlags::empty()).is_ok() {}
     }

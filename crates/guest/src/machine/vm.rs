@@ -1,4 +1,4 @@
-//! A real machine.
+//! Implements [`Machine`] in a VM.
 
 use std::fs;
 use std::io;
@@ -19,18 +19,18 @@ use super::{identity, power, root};
 use crate::args::InheritedFds;
 use crate::console;
 
-/// The init that an image brings.
+/// The init of an image.
 pub(crate) const IMAGE_INIT: &std::ffi::CStr = c"/sbin/init";
 
-/// Asks our init to make way for that of the image.
+/// The signal that asks our init to execute the image's init.
 pub(crate) const HAND_OVER: Signal = Signal::USR1;
 
-/// The machine that this agent was started in by its init.
+/// The VM in which init has started this agent.
 #[derive(Debug)]
 pub struct Vm {
-    /// Root directory of the initramfs, where the modules stay after the change of the root.
+    /// Root directory of the initramfs. The kernel modules stay there after the change of the root.
     initramfs: OwnedFd,
-    /// One change of the machine at a time; holds the disk that is its root.
+    /// The disk that is the root. Its lock also allows only one change of the guest at a time.
     disk: Mutex<Option<String>>,
 }
 
@@ -38,15 +38,15 @@ pub struct Vm {
 const DEFAULT_DISK: &str = "/dev/vda";
 
 impl Vm {
-    /// Takes over what init has passed on.
+    /// Takes over the descriptors from init.
     pub fn new(fds: InheritedFds) -> io::Result<Self> {
         // SAFETY: init has opened both for this process, which takes each of them once.
         let (initramfs, program) =
             unsafe { (OwnedFd::from_raw_fd(fds.initramfs), OwnedFd::from_raw_fd(fds.program)) };
-        // Only those who start agents need the program; commands get neither.
+        // Only init and the keeper need the program. Commands must not inherit the descriptors.
         drop(program);
         fcntl_setfd(&initramfs, FdFlags::CLOEXEC)?;
-        // The name of a program that was executed by its descriptor is a number.
+        // The process was executed by a descriptor, so its name would be a number.
         rustix::thread::set_name(c"agentiso-guest")?;
         let disk = (stage() == v1::Stage::Rooted).then(|| DEFAULT_DISK.to_owned());
         Ok(Self { initramfs, disk: Mutex::new(disk) })
@@ -98,14 +98,14 @@ impl Machine for Vm {
     fn identify(&self, request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError> {
         let _changing = self.lock();
         let response = identity::identify(self.initramfs.as_fd(), request)?;
-        // A restored machine booted long ago; this is where its own console log begins.
-        console::log(format_args!("this machine is {}, and ready", request.hostname));
+        // A restored VM booted long ago in a template; this line marks the beginning of its own console log.
+        console::log(format_args!("ready as {}", request.hostname));
         Ok(response)
     }
 
     fn stir(&self, random: &[u8]) {
         if let Err(error) = identity::stir(random) {
-            console::log(format_args!("random numbers were not stirred: {error}"));
+            console::log(format_args!("cannot reseed the random number generator: {error}"));
         }
     }
 
@@ -123,7 +123,7 @@ impl Machine for Vm {
     }
 }
 
-/// Whether the root directory is still that of the initramfs, from which this program comes.
+/// The stage is `Bare` while the root directory is that of the initramfs, which this program comes from.
 fn stage() -> v1::Stage {
     match (fs::metadata("/"), fs::metadata("/proc/self/exe")) {
         (Ok(root), Ok(program)) if root.dev() == program.dev() => v1::Stage::Bare,

@@ -1,4 +1,4 @@
-//! Calls about jobs and about what all commands are given.
+//! Calls about jobs and about the stored environment variables.
 
 use std::time::Duration;
 
@@ -38,9 +38,9 @@ impl Agent {
         request: Request<v1::PollJobRequest>,
     ) -> Answer<v1::PollJobResponse> {
         let request = request.into_inner();
-        // Without a place to wait the answer comes at once, which is what a poll promises.
-        let place = self.waiting_polls.try_acquire();
-        let wait_ms = if place.is_ok() { request.wait_ms.min(limits::MAX_POLL_WAIT_MS) } else { 0 };
+        // If too many polls wait already, this one is answered at once, which the protocol allows.
+        let slot = self.waiting_polls.try_acquire();
+        let wait_ms = if slot.is_ok() { request.wait_ms.min(limits::MAX_POLL_WAIT_MS) } else { 0 };
         let state = self.jobs.poll(&request, Duration::from_millis(wait_ms.into())).await;
         state.map(Response::new).map_err(|error| job_status(&error))
     }
@@ -67,12 +67,12 @@ impl Agent {
         if !(1..=limits::MAX_EXEC_TIMEOUT_MS).contains(&request.job_after_ms) {
             return Err(invalid(exec::RequestError::Timeout));
         }
-        let command = request.command.ok_or_else(|| invalid("there is no command"))?;
-        // Dropped with this call, unless it becomes a job.
+        let command = request.command.ok_or_else(|| invalid("the command is missing"))?;
+        // Killed if this call is dropped before the command becomes a job.
         let pending = self.begin_job(command)?;
         let ended = timeout(Duration::from_millis(request.job_after_ms), pending.ended()).await.is_ok();
         let state = pending.state(request.head_bytes as usize, request.tail_bytes as usize);
-        // It may have ended since; then the answer says so, and nobody has to ask for it again.
+        // The command may have ended since the timeout. Then the answer is complete, and no job is needed.
         let job_id = (!ended && state.running).then(|| pending.publish());
         Ok(Response::new(v1::ExecOrJobResponse { job_id, state: Some(state) }))
     }

@@ -1,4 +1,4 @@
-//! Calls about the port that programs in the machine find.
+//! Calls about the local port for programs in the guest.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Agent {
         let port = u16::try_from(request.into_inner().port).map_err(invalid)?;
         let listener = local::bind(port)
             .await
-            .map_err(|error| ErrorCode::Busy.status(format!("port {port} of 127.0.0.1: {error}")))?;
+            .map_err(|error| ErrorCode::Busy.status(format!("cannot listen on 127.0.0.1:{port}: {error}")))?;
         let waiting = Arc::clone(&self.local);
         Ok(Response::new(owned(move |sink| async move {
             let _permit = permit;
@@ -36,20 +36,20 @@ impl Agent {
         request: Request<Streaming<v1::CarryRequest>>,
     ) -> Answer<Messages<v1::CarryChunk>> {
         let mut parts = request.into_inner();
-        let first = parts.message().await?.ok_or_else(|| invalid("no connection is named"))?;
+        let first = parts.message().await?.ok_or_else(|| invalid("the connection id is missing"))?;
         let connection = self.local.fetch(first.connection);
         let connection =
             connection.ok_or_else(|| ErrorCode::NotFound.status("there is no such connection"))?;
         Ok(Response::new(owned(move |sink| async move {
             if let Err(status) = local::carry(connection, parts, &sink).await {
-                // Without a receiver nobody wants to know.
+                // It fails only if the call was cancelled.
                 drop(sink.send(Err(status)).await);
             }
         })))
     }
 }
 
-/// What a task sends. The stream owns the task, so it ends with the call.
+/// The stream of messages that a task sends. The stream owns the task, so it ends with the call.
 fn owned<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     work: impl FnOnce(mpsc::Sender<Result<T, Status>>) -> F,
 ) -> Messages<T> {

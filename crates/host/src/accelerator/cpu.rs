@@ -1,4 +1,4 @@
-//! The host's processor, as far as a machine's state depends on it.
+//! The host's processor, as far as the state of a VM depends on it.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::qemu::kernel_args::host_tsc_khz;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostCpu {
     pub model: String,
-    /// A hash of the flags: a template saved under KVM must not meet a processor that lacks one of them.
+    /// A hash of the flags: a template saved under KVM must not be restored on a processor that lacks one of them.
     pub flags_sha256: String,
     pub has_virtualization: bool,
     pub tsc_khz: Option<u64>,
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn model_flags_and_clock_are_read() {
+    fn cpu_model_flags_and_clock_are_read() {
         let cpu = HostCpu::parse(
             "model name\t: A B\nflags\t\t: fpu vmx sse\nvmx flags\t: x\nbogomips\t: 4000.00\n",
         );
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_only_contains_the_letters_is_not_virtualization() {
+    fn virtualization_flags_match_whole_words_only() {
         assert!(!HostCpu::parse("flags : fpu vmxoff svm_lock\n").has_virtualization);
         assert!(!HostCpu::parse("").has_virtualization);
     }

@@ -1,7 +1,7 @@
-//! Which accelerator machines run under: KVM where it really works, software emulation (TCG) elsewhere.
+//! The accelerator that VMs run under: KVM if it really works, software emulation (TCG) otherwise.
 //!
-//! `/dev/kvm` may open on a host where no kernel runs under it; only a boot tells. That boot is made once per
-//! boot of the host, QEMU and kernel, and its verdict is kept in a file.
+//! `/dev/kvm` may open on a host that cannot run a kernel under it; only a real boot shows that. This probe boot is
+//! made once per boot of the host, QEMU and kernel, and its verdict is kept in a file.
 
 mod cpu;
 mod verdict;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use cpu::HostCpu;
 pub use verdict::{ProbeKey, Verdict, open_kvm, recall, remember};
 
-/// What machines run under, once decided.
+/// The accelerator of all VMs, once decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Chosen {

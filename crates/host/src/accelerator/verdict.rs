@@ -1,4 +1,4 @@
-//! What was decided, why, and the file that remembers it.
+//! The choice of accelerator with its reason, and the file that remembers it.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ pub struct Verdict {
     pub reason: String,
 }
 
-/// What a verdict holds for.
+/// The circumstances that a verdict holds for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeKey {
     pub host_boot_id: String,
@@ -33,8 +33,8 @@ struct Stored {
     verdict: Verdict,
 }
 
-/// The verdict of an earlier probe under the same circumstances. A file that cannot be read is as good as none:
-/// the probe is made again.
+/// The verdict of an earlier probe under the same circumstances. A file that cannot be read counts as missing: the
+/// probe is made again.
 pub fn recall(file: &Path, key: &ProbeKey) -> Option<Verdict> {
     let stored: Stored = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
     (stored.schema == SCHEMA && stored.key == *key).then_some(stored.verdict)
@@ -46,7 +46,7 @@ pub fn remember(file: &Path, key: &ProbeKey, verdict: &Verdict) -> Result<(), Fi
     files::write_durably(file, &text)
 }
 
-/// Whether this user may use KVM at all. The reason why not, in words.
+/// Checks whether this user may use KVM at all. The error is the reason in words.
 pub fn open_kvm(device: &Path) -> Result<(), String> {
     match OpenOptions::new().read(true).write(true).open(device) {
         Ok(_) => Ok(()),
@@ -54,7 +54,7 @@ pub fn open_kvm(device: &Path) -> Result<(), String> {
             Err(format!("{} does not exist", device.display()))
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            Err(format!("{} may not be opened (is this user in the group kvm?)", device.display()))
+            Err(format!("no permission to open {} (is this user in the group kvm?)", device.display()))
         }
         Err(error) => Err(format!("{} cannot be opened: {error}", device.display())),
     }
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_recalled_for_the_same_circumstances_only() {
+    fn verdict_is_recalled_only_for_its_key() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("probe.json");
         let verdict = Verdict { accelerator: Chosen::Kvm, reason: "it booted".to_owned() };
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_there_is_a_reason_in_words() {
+    fn missing_kvm_device_is_named() {
         assert_eq!(open_kvm(Path::new("/dev/no-kvm")).unwrap_err(), "/dev/no-kvm does not exist");
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::body::Body;
 
-/// HPACK table of the guest's encoder as we accept it: nothing in our headers repeats often enough for more.
+/// The HPACK table that the guest's encoder may use. Nothing in our headers repeats often enough for a larger one.
 const HEADER_TABLE_BYTES: u32 = 4096;
 
 /// Streams that we reset and that the guest may still send on before we forget them.
@@ -58,7 +58,7 @@ pub(super) async fn start(link: LinkStream<UnixStream>) -> Result<(Channel, Conn
     let ended = CancellationToken::new();
     let guard = ended.clone().drop_guard();
     let driver = tokio::spawn(async move {
-        // Dropped with the task however it ends, also when it is aborted.
+        // Dropped with the task in every case, even if the task is aborted.
         let _ended = guard;
         if let Err(error) = connection.await {
             tracing::debug!(%error, "the connection to a guest agent ended");

@@ -1,4 +1,4 @@
-//! The connection: opened with patience, greeted, shared by clones.
+//! The connection to a guest agent: retried until a deadline, greeted, and shared by clones.
 
 use std::fmt;
 use std::io;
@@ -20,34 +20,34 @@ use super::channel::{self, Channel, Connection};
 use super::error::AgentError;
 use super::machine::{InitMode, Stage};
 
-/// Pause between two attempts to connect. QEMU creates the socket before it runs the machine, so this only bridges
-/// the moment in which the process starts.
+/// Pause between two attempts to connect. QEMU creates the socket before it runs the VM, so this only bridges the
+/// moment in which the process starts.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 
-/// An agent that has answered the opening is up; a greeting that takes longer than this is repeated on a fresh link.
+/// An agent that has opened the link is up. A greeting that takes longer than this is repeated on a new link.
 const HELLO_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Calls that do a bounded amount of work, with room for an emulated guest on a busy host.
+/// For calls that do a bounded amount of work, with room for an emulated guest on a busy host.
 pub(super) const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Features, and bytes of each text, that are kept of an agent's greeting.
+/// The number of features, and the bytes of each text, that are kept of an agent's greeting.
 const MAX_FEATURES: usize = 64;
 const MAX_TEXT_BYTES: usize = 128;
 
-/// What the agent said about itself when the connection began.
+/// The agent's greeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Protocol generation spoken on this connection.
     pub protocol: u32,
     /// Version of the agent.
     pub agent_version: String,
-    /// What the agent can do beyond the first version.
+    /// The agent's features beyond the first version.
     pub features: Vec<String>,
-    /// The kernel's boot id: the same after a restore, another after a boot.
+    /// The kernel's boot id: unchanged after a restore, new after a boot.
     pub boot_id: String,
     /// Whether the disk is attached.
     pub stage: Stage,
-    /// What runs as process 1.
+    /// The program that runs as process 1.
     pub init_mode: InitMode,
     /// Differs between two runs of the agent on one boot.
     pub agent_start_ns: u64,
@@ -72,11 +72,11 @@ impl fmt::Debug for AgentClient {
 }
 
 impl AgentClient {
-    /// Connects to the agent behind a unix socket. Tries again until the deadline while the socket does not exist,
-    /// the guest still boots or its agent restarts.
+    /// Connects to the agent behind a unix socket. Retries until the deadline while the socket does not exist, the
+    /// guest still boots or its agent restarts.
     pub async fn connect(path: impl AsRef<Path>, deadline: Instant) -> Result<Self, AgentError> {
         let path = path.as_ref();
-        let mut reason = "the socket was not tried".to_owned();
+        let mut reason = "no connection was attempted".to_owned();
         loop {
             let attempt = async {
                 let stream = UnixStream::connect(path).await.map_err(|source| at_connect(path, source))?;
@@ -94,7 +94,7 @@ impl AgentClient {
         }
     }
 
-    /// Connects over a stream that is already open. One attempt.
+    /// Makes one attempt to connect over a stream that is already open.
     pub async fn over(stream: UnixStream, deadline: Instant) -> Result<Self, HandshakeError> {
         let mut nonce = Nonce::default();
         getrandom::fill(&mut nonce).map_err(|error| HandshakeError::Nonce(io::Error::other(error)))?;
@@ -118,17 +118,17 @@ impl AgentClient {
         Ok(Self { shared: Arc::new(Shared { connection, hello }), stub })
     }
 
-    /// What the agent said about itself when this connection began.
+    /// The agent's greeting on this connection.
     pub fn hello(&self) -> &Hello {
         &self.shared.hello
     }
 
-    /// Whether the agent has a feature. One that was frozen in a snapshot may lack what newer ones have.
+    /// Whether the agent has a feature. An agent that was frozen in a snapshot may lack newer ones.
     pub(super) fn has_feature(&self, feature: &str) -> bool {
         self.shared.hello.features.iter().any(|found| found == feature)
     }
 
-    /// Resolves when the connection has ended, for whatever reason.
+    /// Resolves when the connection has ended, for any reason.
     pub async fn closed(&self) {
         self.shared.connection.closed().await;
     }
@@ -138,13 +138,13 @@ impl AgentClient {
         self.shared.connection.is_closed()
     }
 
-    /// The generated client, for a call with this answer; cheap to clone, one clone per call. A longer answer is refused
-    /// by its header, before there is room made for it.
+    /// The generated client, bounded for this kind of answer; cheap to clone, one clone per call. A longer answer is
+    /// refused by its header, before memory is allocated for it.
     pub(super) fn stub<A: Bounded>(&self) -> GuestClient<Channel> {
         self.stub.clone().max_decoding_message_size(A::MAX_BYTES)
     }
 
-    /// Turns a failed call into an error, and says so when it failed because the connection is gone.
+    /// Turns a failed call into an error, and reports a lost connection as such.
     pub(super) fn failure(&self, call: &'static str, status: &Status) -> AgentError {
         let error = AgentError::from_status(call, status);
         if matches!(error, AgentError::Violation { .. }) && self.is_closed() {
@@ -154,7 +154,7 @@ impl AgentClient {
         }
     }
 
-    /// Waits for an answer, but not for ever.
+    /// Waits for an answer until a deadline.
     pub(super) async fn answer<T>(
         &self,
         call: &'static str,
@@ -169,11 +169,11 @@ impl AgentClient {
     }
 }
 
-/// Why a handshake on an open stream failed.
+/// The reason why a handshake on an open stream failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// The kernel gave no random numbers.
-    #[error("no random numbers for the link")]
+    #[error("no random numbers for the connection")]
     Nonce(#[source] io::Error),
     /// The guest did not open the link.
     #[error(transparent)]
@@ -192,10 +192,10 @@ enum Attempt {
 }
 
 fn at_connect(path: &Path, source: io::Error) -> Attempt {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "only these kinds pass by themselves")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only these kinds are transient")]
     match source.kind() {
         io::ErrorKind::NotFound => Attempt::Again("its socket does not exist".into()),
-        io::ErrorKind::ConnectionRefused => Attempt::Again("nobody listens on its socket".into()),
+        io::ErrorKind::ConnectionRefused => Attempt::Again("nothing listens on its socket".into()),
         io::ErrorKind::WouldBlock => Attempt::Again("its socket is busy".into()),
         _ => Attempt::Final(AgentError::Socket { path: PathBuf::from(path), source }),
     }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_of_an_unknown_generation_is_refused() {
+    fn agent_with_unknown_protocol_is_refused() {
         assert!(read_hello(answer()).is_ok());
         for protocol in [0, 2, u32::MAX] {
             let result = read_hello(v1::HelloResponse { protocol, ..answer() });
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_says_about_itself_is_cut_short() {
+    fn oversized_hello_fields_are_cut() {
         let features = vec!["f".repeat(10_000); 10_000];
         let hello = read_hello(v1::HelloResponse { features, boot_id: "ä".repeat(9999), ..answer() });
         let hello = hello.expect("long, but an answer");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_does_not_exist_is_a_violation() {
+    fn unknown_agent_stage_is_a_violation() {
         let result = read_hello(v1::HelloResponse { stage: 77, ..answer() });
         assert!(matches!(result, Err(AgentError::Violation { .. })));
     }

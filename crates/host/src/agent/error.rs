@@ -1,4 +1,4 @@
-//! What can go wrong between the host and a guest agent.
+//! Errors of the connection between the host and a guest agent.
 
 use std::error::Error as _;
 use std::io;
@@ -9,7 +9,7 @@ use agentiso_protocol::ErrorCode;
 use agentiso_protocol::error::clip;
 use tonic::{Code, Status};
 
-/// A call that failed, or a connection that did not come about.
+/// A failed call, or a failed attempt to connect.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// The agent did not answer on its socket before the deadline.
@@ -17,7 +17,7 @@ pub enum AgentError {
     NotReady {
         /// The socket of the agent's channel.
         path: PathBuf,
-        /// What stood in the way at the last attempt.
+        /// The problem at the last attempt.
         reason: String,
     },
     /// The socket cannot be used at all.
@@ -25,25 +25,25 @@ pub enum AgentError {
     Socket {
         /// The socket of the agent's channel.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The agent speaks no protocol generation that this host speaks.
-    #[error("the guest agent speaks protocol {guest}, this host speaks {oldest} to {newest}")]
+    #[error("the guest agent speaks protocol {guest}, but this agentiso supports {oldest} to {newest}")]
     ProtocolMismatch {
-        /// What the agent offers.
+        /// The generation that the agent offers.
         guest: u32,
         /// Oldest generation spoken here.
         oldest: u32,
         /// Newest generation spoken here.
         newest: u32,
     },
-    /// The agent refused the call and said why.
+    /// The agent refused the call with a reason.
     #[error("{message}")]
     Guest {
         /// The reason, stable across versions.
         code: ErrorCode,
-        /// The agent's words, at most [`agentiso_protocol::limits::MAX_ERROR_TEXT_BYTES`] bytes.
+        /// The agent's message, at most [`agentiso_protocol::limits::MAX_ERROR_TEXT_BYTES`] bytes.
         message: String,
     },
     /// The connection broke before the call was answered.
@@ -57,7 +57,7 @@ pub enum AgentError {
     TimedOut {
         /// The call.
         call: &'static str,
-        /// How long it was waited for.
+        /// The time that was waited.
         after: Duration,
     },
     /// The agent does not know the call.
@@ -67,25 +67,25 @@ pub enum AgentError {
         call: &'static str,
     },
     /// The agent's answer contradicts the protocol.
-    #[error("the guest agent answered {call} wrongly: {problem}")]
+    #[error("invalid answer from the guest agent to {call}: {problem}")]
     Violation {
         /// The call.
         call: &'static str,
-        /// What is wrong with the answer.
+        /// The contradiction in the answer.
         problem: String,
     },
     /// The request cannot be sent because it exceeds a limit of the protocol.
     #[error("{what} is {actual} bytes long, the limit is {limit}")]
     RequestTooLarge {
-        /// Which part of the request.
+        /// The part of the request that is too large.
         what: &'static str,
         /// Its size.
         actual: usize,
-        /// What is allowed.
+        /// The largest allowed size.
         limit: usize,
     },
-    /// What was to be written to the guest could not be read on the host.
-    #[error("the data to be written to the guest could not be read")]
+    /// The content for the guest could not be read on the host.
+    #[error("the data for the guest could not be read")]
     Source(#[source] io::Error),
 }
 
@@ -108,7 +108,7 @@ impl AgentError {
         if let Some((code, text)) = ErrorCode::split(status.message()) {
             return Self::Guest { code, message: text.to_owned() };
         }
-        // Errors of the transport come as a source; those that the guest sent have none.
+        // Errors of the transport have a source; errors that the guest sent have none.
         let of_transport = status.source().is_some();
         #[expect(
             clippy::wildcard_enum_match_arm,

@@ -1,4 +1,4 @@
-//! Commands in the guest.
+//! Runs commands in the guest.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,8 +15,8 @@ use super::client::AgentClient;
 use super::error::AgentError;
 use super::machine::too_large;
 
-/// What the guest may take beyond the command's own time limit: killing, draining and sending up to 4 MiB from an
-/// emulated machine on a busy host.
+/// Time that the guest may take beyond the command's own limit: for killing, draining and sending up to 4 MiB from an
+/// emulated VM on a busy host.
 pub(super) const EXEC_MARGIN: Duration = Duration::from_secs(30);
 
 /// Events waiting for a reader; HTTP/2 holds the guest back beyond that.
@@ -29,7 +29,7 @@ pub struct ExecSpec {
     pub shell: Vec<u8>,
     /// Working directory; `/root` when absent.
     pub workdir: Option<Vec<u8>>,
-    /// Variables beyond the guest's defaults and those that were set for all commands; they win over both.
+    /// Variables beyond the guest's defaults and the stored ones; they override both.
     pub env: BTreeMap<String, String>,
     /// The process group is killed when this has passed.
     pub timeout: Duration,
@@ -68,7 +68,7 @@ impl ExecSpec {
     }
 }
 
-/// Which output a piece belongs to.
+/// The output stream that a piece belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputStream {
     /// Standard output.
@@ -77,7 +77,7 @@ pub enum OutputStream {
     Stderr,
 }
 
-/// What happens to a command.
+/// An event of a running command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecEvent {
     /// It runs. Only with [`ExecSpec::stream`].
@@ -87,23 +87,23 @@ pub enum ExecEvent {
     },
     /// It printed something. Only with [`ExecSpec::stream`].
     Output {
-        /// Where.
+        /// The stream it was printed to.
         stream: OutputStream,
-        /// What.
+        /// The printed bytes.
         data: Bytes,
     },
     /// It ended; nothing follows.
     Exited(ExecOutcome),
 }
 
-/// What was kept of one output stream.
+/// The kept part of one output stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Captured {
     /// The first bytes.
     pub head: Bytes,
     /// The last bytes of what follows the head.
     pub tail: Bytes,
-    /// All that was printed, kept or not.
+    /// The length of all output, kept or not.
     pub total_bytes: u64,
 }
 
@@ -114,7 +114,7 @@ impl Captured {
     }
 }
 
-/// How a command ended.
+/// The result of a command that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecOutcome {
     /// Set when the shell ended by itself.
@@ -127,7 +127,7 @@ pub struct ExecOutcome {
     pub stdout: Captured,
     /// Standard error.
     pub stderr: Captured,
-    /// How long it ran, by the guest's clock.
+    /// The duration by the guest's clock.
     pub duration: Duration,
 }
 
@@ -168,7 +168,7 @@ impl AgentClient {
                 Ok(result) => result,
                 Err(_elapsed) => Err(AgentError::TimedOut { call: "exec", after: deadline }),
             };
-            // Without a receiver nobody wants to know.
+            // The send fails only if the receiver was dropped; then nothing wants the event.
             drop(sender.send(last.map(ExecEvent::Exited)).await);
         });
         Ok(ExecStream { events, _call: AbortOnDropHandle::new(call) })
@@ -213,7 +213,7 @@ fn to_wire(spec: ExecSpec) -> Result<v1::ExecRequest, AgentError> {
     })
 }
 
-/// Refuses what would not fit into a request.
+/// Refuses a command that would not fit into a request.
 pub(super) fn check_command(
     shell: &[u8],
     workdir: &[u8],
@@ -234,7 +234,7 @@ fn from_wire(event: v1::ExecEvent, wanted: (u64, u64)) -> Result<ExecEvent, Agen
                 v1::OutputStream::Stdout => OutputStream::Stdout,
                 v1::OutputStream::Stderr => OutputStream::Stderr,
                 v1::OutputStream::Unspecified => {
-                    return Err(AgentError::violation("exec", "output of no stream"));
+                    return Err(AgentError::violation("exec", "output without a stream"));
                 }
             };
             if output.data.len() > limits::MAX_CHUNK_BYTES {
@@ -250,7 +250,7 @@ fn from_wire(event: v1::ExecEvent, wanted: (u64, u64)) -> Result<ExecEvent, Agen
             stderr: captured("exec", exited.stderr, wanted)?,
             duration: Duration::from_micros(exited.duration_us),
         })),
-        None => Err(AgentError::violation("exec", "an event of an unknown kind")),
+        None => Err(AgentError::violation("exec", "an unknown event")),
     }
 }
 
@@ -262,7 +262,7 @@ pub(super) fn captured(
     let output = output.unwrap_or_default();
     let (kept_head, kept_tail) = (output.head.len() as u64, output.tail.len() as u64);
     if kept_head > head || kept_tail > tail || kept_head + kept_tail > output.total_bytes {
-        return Err(AgentError::violation(call, "output whose sizes contradict each other"));
+        return Err(AgentError::violation(call, "inconsistent output sizes"));
     }
     Ok(Captured { head: output.head, tail: output.tail, total_bytes: output.total_bytes })
 }
@@ -275,7 +275,7 @@ mod tests {
     use super::{AgentError, captured, from_wire};
 
     #[test]
-    fn output_that_contradicts_itself_is_refused() {
+    fn contradictory_captured_output_is_refused() {
         let output = |head: usize, tail: usize, total_bytes| {
             let (head, tail) = (vec![0; head].into(), vec![0; tail].into());
             captured("exec", Some(v1::Captured { head, tail, total_bytes }), (4, 2))
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_mean_nothing_are_refused() {
+    fn malformed_exec_events_are_refused() {
         let event = |event| from_wire(v1::ExecEvent { event }, (0, 0));
         assert!(event(None).is_err());
         let output = |stream, length: usize| {

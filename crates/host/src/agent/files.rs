@@ -1,4 +1,4 @@
-//! Files of the guest: reading, editing, listing. Writing is in `upload`.
+//! Reads, edits and lists files of the guest. Writing is in `upload`.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use super::client::{AgentClient, CALL_DEADLINE};
 use super::error::AgentError;
 use super::machine::too_large;
 
-/// How long a transfer may stand still. The whole of it has no limit because its size has none.
+/// The longest pause within a transfer. The whole transfer has no limit, because its size has none.
 pub(super) const STALL_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long a listing may take in all. A guest that sends it entry by entry must come to an end.
+/// The longest time for a whole listing, so that a guest cannot send it entry by entry for ever.
 const LISTING_DEADLINE: Duration = Duration::from_secs(300);
 
-/// Names of one listing, which are all in memory: 300 bytes for each of the most entries there can be. What does not fit
-/// is left out.
+/// Total length of the names of one listing, which are all in memory: 300 bytes for each of the most entries that there
+/// can be. Names beyond that are left out.
 const MAX_LISTING_NAME_BYTES: usize = 15 << 20;
 
-/// Longest file name that Linux has.
+/// The longest file name in Linux.
 const MAX_NAME_BYTES: usize = 255;
 
-/// What a path leads to.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -38,10 +38,10 @@ pub enum FileKind {
     Other,
 }
 
-/// What the file system says about a file.
+/// Metadata of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileInfo {
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Its size in bytes, as stated by the guest.
     pub size: u64,
@@ -60,9 +60,10 @@ pub struct FileInfo {
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// Its name as bytes: Linux does not promise UTF-8. In a listing of several levels its path below the directory.
+    /// The name as bytes, because Linux does not guarantee UTF-8. In a listing of several levels it is the path below
+    /// the directory.
     pub name: Vec<u8>,
-    /// Of the entry itself, not of what a link points to.
+    /// Metadata of the entry itself, not of a link's target.
     pub info: FileInfo,
 }
 
@@ -71,16 +72,16 @@ pub struct DirEntry {
 pub struct DirListing {
     /// At most [`limits::MAX_DIR_ENTRIES`].
     pub entries: Vec<DirEntry>,
-    /// Whether there are more.
+    /// Whether entries were left out.
     pub truncated: bool,
 }
 
-/// How a directory is to be listed.
+/// Options for listing a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListOptions<'a> {
-    /// Levels of directories, from 1 on.
+    /// Levels of directories, at least 1.
     pub depth: u32,
-    /// A pattern for paths if it has a slash, else for names; empty: everything.
+    /// A pattern: for paths if it contains a slash, else for names. Empty matches everything.
     pub glob: &'a [u8],
 }
 
@@ -102,7 +103,7 @@ pub struct FileReader {
 }
 
 impl FileReader {
-    /// The file when it was opened.
+    /// The file's metadata at the time of opening.
     pub fn info(&self) -> FileInfo {
         self.info
     }
@@ -112,7 +113,7 @@ impl FileReader {
         let mut data = std::mem::take(&mut self.first);
         if data.is_empty() {
             match next_message(&self.client, "read_file", &mut self.chunks).await? {
-                // A guest must not send them without end.
+                // Otherwise a guest could send empty pieces without end.
                 Some(chunk) if chunk.data.is_empty() => {
                     return Err(AgentError::violation("read_file", "an empty piece of a file"));
                 }
@@ -123,11 +124,11 @@ impl FileReader {
         self.left = self
             .left
             .checked_sub(data.len() as u64)
-            .ok_or_else(|| AgentError::violation("read_file", "more data than was asked for"))?;
+            .ok_or_else(|| AgentError::violation("read_file", "more data than requested"))?;
         Ok(Some(data))
     }
 
-    /// Everything that is left, if it is at most `max_bytes`.
+    /// Reads everything that is left, if it is at most `max_bytes`.
     pub async fn collect(mut self, max_bytes: usize) -> Result<Bytes, AgentError> {
         let mut all = BytesMut::new();
         while let Some(piece) = self.next().await? {
@@ -156,7 +157,7 @@ impl AgentClient {
         Ok(FileReader { client: self.clone(), chunks, info, first: head.data, left })
     }
 
-    /// Replaces the first occurrence of `old`, or every one. Returns how many were replaced.
+    /// Replaces the first occurrence of `old`, or all of them. Returns how many were replaced.
     pub async fn edit_file(
         &self,
         path: impl AsRef<[u8]>,
@@ -168,11 +169,11 @@ impl AgentClient {
         too_large("the edit", path.len() + old.len() + new.len(), limits::MAX_MESSAGE_BYTES - 1024)?;
         let mut stub = self.stub::<v1::EditFileResponse>();
         let request = v1::EditFileRequest { path, old, new, replace_all };
-        // It is on the guest's disk when it is answered.
+        // The guest answers after the file is on its disk.
         Ok(self.answer("edit_file", STALL_DEADLINE, stub.edit_file(request)).await?.replacements)
     }
 
-    /// Lists a directory. Symbolic links are not followed, and other file systems not entered.
+    /// Lists a directory. Does not follow symbolic links and does not enter other file systems.
     pub async fn list_dir(
         &self,
         path: impl AsRef<[u8]>,
@@ -194,7 +195,7 @@ impl AgentClient {
         };
         let mut batches = self.answer(CALL, CALL_DEADLINE, stub.list_dir(request)).await?;
         let listing = async {
-            let mut growing = Growing::default();
+            let mut growing = PartialListing::default();
             while let Some(batch) = next_message(self, CALL, &mut batches).await? {
                 growing.add(batch, options.depth)?;
                 if growing.full {
@@ -210,7 +211,7 @@ impl AgentClient {
         Ok(listing)
     }
 
-    /// What a path leads to; with `follow` beyond a symbolic link at its end.
+    /// Metadata of the file at a path; with `follow` a symbolic link at the end of the path is followed.
     pub async fn stat(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<FileInfo, AgentError> {
         let path = guest_path(path)?;
         let mut stub = self.stub::<v1::StatResponse>();
@@ -236,25 +237,26 @@ pub(super) async fn next_message<T>(
     }
 }
 
-/// A listing while its batches come in.
+/// A listing that still receives batches.
 #[derive(Debug, Default)]
-struct Growing {
+struct PartialListing {
     listing: DirListing,
     name_bytes: usize,
-    /// Set by a batch without entries, which only the last one can be: a guest must not send them without end.
+    /// Set by a batch without entries, which must be the last one. Otherwise a guest could send empty batches without
+    /// end.
     ended: bool,
-    /// Set when names do not fit any more: nothing that comes is of use.
+    /// Set when the names exceed the limit: everything that follows is ignored.
     full: bool,
 }
 
-impl Growing {
+impl PartialListing {
     fn add(&mut self, batch: v1::ListDirBatch, depth: u32) -> Result<(), AgentError> {
         const CALL: &str = "list_dir";
         if self.ended
             || self.full
             || self.listing.entries.len() + batch.entries.len() > limits::MAX_DIR_ENTRIES as usize
         {
-            return Err(AgentError::violation(CALL, "more entries than were asked for"));
+            return Err(AgentError::violation(CALL, "more entries than requested"));
         }
         self.ended = batch.entries.is_empty();
         self.listing.truncated |= batch.truncated;
@@ -272,7 +274,7 @@ impl Growing {
     }
 }
 
-/// A name, or as many of them as there are levels, each of which names something in a directory.
+/// Checks a name, or a path of at most `levels` names, none of which may leave its directory.
 fn relative_path(bytes: &[u8], levels: u32) -> Result<Vec<u8>, AgentError> {
     let mut names = bytes.split(|byte| *byte == b'/');
     let plain = |name: &[u8]| {
@@ -282,21 +284,21 @@ fn relative_path(bytes: &[u8], levels: u32) -> Result<Vec<u8>, AgentError> {
     if few && names.all(plain) {
         Ok(bytes.to_vec())
     } else {
-        Err(AgentError::violation("list_dir", "a name that no file can have"))
+        Err(AgentError::violation("list_dir", "an invalid file name"))
     }
 }
 
 fn info(info: Option<v1::FileInfo>, call: &'static str) -> Result<FileInfo, AgentError> {
-    let info = info.ok_or_else(|| AgentError::violation(call, "nothing said about the file"))?;
+    let info = info.ok_or_else(|| AgentError::violation(call, "the file's attributes are missing"))?;
     let kind = match info.kind() {
         v1::FileKind::File => FileKind::File,
         v1::FileKind::Directory => FileKind::Directory,
         v1::FileKind::Symlink => FileKind::Symlink,
         v1::FileKind::Other => FileKind::Other,
-        v1::FileKind::Unspecified => return Err(AgentError::violation(call, "a file of no kind")),
+        v1::FileKind::Unspecified => return Err(AgentError::violation(call, "a file without a type")),
     };
     if info.mode > 0o7777 || info.modified_ns >= 1_000_000_000 {
-        return Err(AgentError::violation(call, "impossible mode or time"));
+        return Err(AgentError::violation(call, "an invalid mode or time"));
     }
     Ok(FileInfo {
         kind,
@@ -313,7 +315,7 @@ fn info(info: Option<v1::FileInfo>, call: &'static str) -> Result<FileInfo, Agen
 mod tests {
     use agentiso_protocol::schema::v1;
 
-    use super::{Growing, MAX_LISTING_NAME_BYTES, info, relative_path};
+    use super::{MAX_LISTING_NAME_BYTES, PartialListing, info, relative_path};
 
     fn batch(entries: usize, name: usize) -> v1::ListDirBatch {
         let info = v1::FileInfo { kind: v1::FileKind::File.into(), ..v1::FileInfo::default() };
@@ -323,12 +325,12 @@ mod tests {
 
     #[test]
     fn listing_stays_within_its_bounds() {
-        let mut long = Growing::default();
+        let mut long = PartialListing::default();
         for _ in 0..250 {
             long.add(batch(200, 255), 1).expect("no more entries than were asked for");
         }
         assert!(long.add(batch(1, 1), 1).is_err(), "one entry too many");
-        let mut wide = Growing::default();
+        let mut wide = PartialListing::default();
         let path = vec!["y".repeat(200); 10].join("/");
         let entry = v1::DirEntry { name: path.clone().into(), ..batch(1, 1).entries[0].clone() };
         let more = || v1::ListDirBatch { entries: vec![entry.clone(); 500], truncated: false };
@@ -342,14 +344,14 @@ mod tests {
 
     #[test]
     fn empty_batches_end_a_listing() {
-        let mut growing = Growing::default();
+        let mut growing = PartialListing::default();
         growing.add(batch(3, 1), 1).expect("entries");
         growing.add(batch(0, 0), 1).expect("the last batch");
         assert!(growing.add(batch(0, 0), 1).is_err());
     }
 
     #[test]
-    fn names_that_would_leave_the_directory_are_refused() {
+    fn listed_names_outside_the_directory_are_refused() {
         for bad in [&b""[..], b"a/b", b"/", b"a\0", b".", b"..", &[b'a'; 256]] {
             assert!(relative_path(bad, 1).is_err(), "{bad:?}");
         }
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_figures_are_refused() {
+    fn impossible_file_metadata_is_refused() {
         let good = v1::FileInfo { kind: v1::FileKind::File.into(), mode: 0o7777, ..v1::FileInfo::default() };
         assert!(info(Some(good), "stat").is_ok());
         assert!(info(None, "stat").is_err());

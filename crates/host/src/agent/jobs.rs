@@ -1,4 +1,4 @@
-//! Jobs in the guest, commands that may become one, and what all commands are given.
+//! Jobs in the guest, commands that may become jobs, and the variables that all commands get.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,14 +12,14 @@ use super::error::AgentError;
 use super::exec::{Captured, EXEC_MARGIN, captured, check_command};
 use super::machine::too_large;
 
-/// A command that is to go on by itself.
+/// A command that goes on after the call has returned.
 #[derive(Clone)]
 pub struct JobSpec {
     /// The command line for `/bin/sh -c`.
     pub shell: Vec<u8>,
     /// Working directory; `/root` when absent.
     pub workdir: Option<Vec<u8>>,
-    /// Variables beyond the guest's defaults and those that were set for all commands; they win over both.
+    /// Variables beyond the guest's defaults and the stored ones; they override both.
     pub env: BTreeMap<String, String>,
 }
 
@@ -34,24 +34,24 @@ impl fmt::Debug for JobSpec {
     }
 }
 
-/// What is wanted of a job.
+/// A query for the state and output of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobQuery {
-    /// Which job.
+    /// The job's id.
     pub id: u64,
-    /// Bytes of standard output that are known already.
+    /// Bytes of standard output that the client has already.
     pub stdout_offset: u64,
-    /// Bytes of standard error that are known already.
+    /// Bytes of standard error that the client has already.
     pub stderr_offset: u64,
     /// First bytes wanted of what follows.
     pub head_bytes: u64,
     /// Last bytes wanted, beyond the first.
     pub tail_bytes: u64,
-    /// How long its end is waited for.
+    /// The longest time to wait for the job to end.
     pub wait: Duration,
 }
 
-/// How a job is.
+/// The state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobState {
     /// Whether it still runs.
@@ -64,7 +64,7 @@ pub struct JobState {
     pub stdout: Captured,
     /// Standard error beyond the offset.
     pub stderr: Captured,
-    /// How long it has been running, or ran, by the guest's clock.
+    /// The time since it started, or that it ran, by the guest's clock.
     pub duration: Duration,
 }
 
@@ -81,32 +81,32 @@ pub struct JobSummary {
     pub exit_code: Option<i32>,
     /// Set when a signal ended it.
     pub signal: Option<i32>,
-    /// All that it printed on standard output.
+    /// The length of its standard output.
     pub stdout_bytes: u64,
-    /// All that it printed on standard error.
+    /// The length of its standard error.
     pub stderr_bytes: u64,
-    /// How long it has been running, or ran.
+    /// The time since it started, or that it ran.
     pub duration: Duration,
 }
 
-/// What became of a command that was waited for, but not for ever.
+/// The result of a command that was waited for only up to a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecOrJob {
-    /// Set when it still runs: the job that it is.
+    /// The job's id, if the command still runs.
     pub job: Option<u64>,
-    /// How it is, with its output from the beginning.
+    /// Its state, with its output from the beginning.
     pub state: JobState,
 }
 
 impl AgentClient {
-    /// Starts a job, which goes on until it ends or is killed, whatever becomes of this connection. Returns its id.
+    /// Starts a job. It runs until it ends or is killed, independently of this connection. Returns its id.
     pub async fn start_job(&self, spec: JobSpec) -> Result<u64, AgentError> {
         let mut stub = self.stub::<v1::StartJobResponse>();
         let answer = stub.start_job(to_wire(spec)?);
         Ok(self.answer("start_job", CALL_DEADLINE, answer).await?.job_id)
     }
 
-    /// How a job is.
+    /// Returns the state of a job.
     pub async fn poll_job(&self, query: JobQuery) -> Result<JobState, AgentError> {
         const CALL: &str = "poll_job";
         let (head_bytes, tail_bytes) = within_capture(query.head_bytes, query.tail_bytes);
@@ -138,7 +138,7 @@ impl AgentClient {
         let mut stub = self.stub::<v1::ListJobsResponse>();
         let answer = self.answer(CALL, CALL_DEADLINE, stub.list_jobs(v1::ListJobsRequest {})).await?;
         if answer.jobs.len() > limits::MAX_JOBS {
-            return Err(AgentError::violation(CALL, "more jobs than there can be"));
+            return Err(AgentError::violation(CALL, "more jobs than allowed"));
         }
         answer.jobs.into_iter().map(summary).collect()
     }
@@ -165,7 +165,7 @@ impl AgentClient {
         let after = Duration::from_millis(job_after_ms) + EXEC_MARGIN;
         let answer = self.answer(CALL, after, stub.exec_or_job(request)).await?;
         let state =
-            answer.state.ok_or_else(|| AgentError::violation(CALL, "nothing said about the command"))?;
+            answer.state.ok_or_else(|| AgentError::violation(CALL, "the command's state is missing"))?;
         let state = self::state(CALL, state, wanted)?;
         if state.running != answer.job_id.is_some() {
             return Err(AgentError::violation(CALL, "a command that neither ended nor became a job"));
@@ -173,7 +173,8 @@ impl AgentClient {
         Ok(ExecOrJob { job: answer.job_id, state })
     }
 
-    /// Gives variables to all commands that are started from now on; all of them or none. Returns how many these have.
+    /// Stores variables for all commands that are started later; all of them are set or none. Returns the number of
+    /// stored variables.
     pub async fn set_env(&self, vars: BTreeMap<String, String>) -> Result<u32, AgentError> {
         let size = vars.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
         too_large("the environment", size, limits::MAX_STORED_ENV_BYTES)?;
@@ -204,9 +205,9 @@ fn state(
     (head, tail): (u64, u64),
 ) -> Result<JobState, AgentError> {
     if answer.running && (answer.exit_code.is_some() || answer.signal.is_some()) {
-        return Err(AgentError::violation(call, "a job that runs and has ended"));
+        return Err(AgentError::violation(call, "a job that both runs and has ended"));
     }
-    // Without a head its share goes to the tail.
+    // Without a head, the tail may use the head's share as well.
     let output = |output: Option<v1::Captured>| {
         let headless = output.as_ref().is_some_and(|output| output.head.is_empty());
         captured(call, output, if headless { (0, head + tail) } else { (head, tail) })
@@ -244,7 +245,7 @@ mod tests {
     use super::{JobSpec, state, summary};
 
     #[test]
-    fn answers_that_contradict_themselves_are_refused() {
+    fn contradictory_job_answers_are_refused() {
         let good = v1::PollJobResponse { running: true, ..v1::PollJobResponse::default() };
         assert!(state("poll_job", good.clone(), (4, 2)).is_ok());
         assert!(
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_variables_are_not_shown() {
+    fn job_debug_text_hides_variable_values() {
         let env = [("TOKEN".to_owned(), "hush".to_owned())].into();
         let text = format!("{:?}", JobSpec { shell: b"true".to_vec(), workdir: None, env });
         assert!(text.contains("TOKEN") && !text.contains("hush"), "{text}");

@@ -1,4 +1,4 @@
-//! A port of the guest's loopback whose connections are served here.
+//! A port on the guest's loopback whose connections are served on the host.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::error::AgentError;
 const LISTEN: &str = "listen";
 const CARRY: &str = "carry";
 
-/// Each way, between whoever serves a connection and the guest.
+/// The buffer in each direction between the server of a connection and the guest.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Pieces on their way into HTTP/2, which holds back when the guest is slow.
@@ -30,37 +30,37 @@ pub struct LocalListener {
     accepted: Streaming<v1::Accepted>,
 }
 
-/// A connection of a program in the guest. Dropping it before its end cuts the program off.
+/// A connection of a program in the guest. Dropping it early cuts the program off.
 #[derive(Debug)]
 pub struct LocalConnection {
-    /// What the program sends and is sent.
+    /// The bytes from and to the program.
     pub stream: DuplexStream,
-    /// How long the guest had been running when it was opened.
+    /// The guest's uptime when the connection was opened.
     pub uptime: Duration,
     carried: Carried,
 }
 
-/// The way of a connection through the guest.
+/// The task that carries the bytes of a connection through the guest.
 #[derive(Debug)]
 pub struct Carried(AbortOnDropHandle<Result<(), AgentError>>);
 
 impl Carried {
-    /// Waits until the program has closed the connection, after what was sent to it was ended. An error if it went
-    /// without reading all of it.
+    /// Waits until the program has closed the connection, after our side has ended its output. Fails if the program
+    /// closed it before it had read everything.
     pub async fn to_the_end(self) -> Result<(), AgentError> {
         self.0.await.unwrap_or(Err(AgentError::Disconnected { call: CARRY }))
     }
 }
 
 impl LocalConnection {
-    /// What the program sends and is sent, and how to learn that it has it.
+    /// The stream to the program, and a handle that tells when the program has read everything.
     pub fn into_parts(self) -> (DuplexStream, Carried) {
         (self.stream, self.carried)
     }
 }
 
 impl LocalListener {
-    /// The next connection; an error when the guest listens no more.
+    /// Waits for the next connection. Fails when the guest has stopped listening.
     pub async fn accept(&mut self) -> Result<LocalConnection, AgentError> {
         let accepted =
             self.accepted.message().await.map_err(|status| self.client.failure(LISTEN, &status))?;
@@ -77,7 +77,8 @@ impl LocalListener {
 }
 
 impl AgentClient {
-    /// Has the guest listen at a port of its loopback. An agent that was frozen before there was this call cannot.
+    /// Makes the guest listen at a port of its loopback. Agents in snapshots from before this call existed do not
+    /// support it.
     pub async fn listen(&self, port: u16) -> Result<LocalListener, AgentError> {
         if !self.has_feature(version::LOCAL_LISTEN) {
             return Err(AgentError::Unsupported { call: LISTEN });
@@ -95,29 +96,29 @@ impl AgentClient {
         let down = async {
             let answer = stub.carry(ReceiverStream::new(queue));
             let chunks = self.answer(CARRY, CALL_DEADLINE, answer).await?;
-            self.hear(chunks, write).await
+            self.receive_from_program(chunks, write).await
         };
         let up = to_program(connection, read, parts);
         tokio::pin!(up, down);
         tokio::select! {
-            // The guest has the last word: it knows whether the program has heard ours.
+            // The guest's answer decides: only the guest knows whether the program has read everything.
             biased;
             ended = &mut down => ended,
             () = &mut up => down.await,
         }
     }
 
-    /// What the program sends, until the guest ends it.
-    async fn hear(
+    /// Passes on the bytes of the program until the guest ends them.
+    async fn receive_from_program(
         &self,
         mut chunks: Streaming<v1::CarryChunk>,
         mut write: WriteHalf<DuplexStream>,
     ) -> Result<(), AgentError> {
         while let Some(chunk) = chunks.message().await.map_err(|status| self.failure(CARRY, &status))? {
             if chunk.data.len() > limits::MAX_CHUNK_BYTES {
-                return Err(AgentError::violation(CARRY, "an oversized piece of a connection"));
+                return Err(AgentError::violation(CARRY, "an oversized piece of data"));
             }
-            // Whoever serves it may have had enough, and still waits for the end.
+            // The server may have stopped reading; the end of the stream is still awaited.
             let heard = write.write_all(&chunk.data).await;
             if chunk.end && heard.is_ok() {
                 let _nobody_reads_on = write.shutdown().await;
@@ -127,7 +128,7 @@ impl AgentClient {
     }
 }
 
-/// Sends what is written to the connection, and that there is no more.
+/// Sends the bytes that are written to the connection, and then their end.
 async fn to_program(
     connection: u64,
     mut read: ReadHalf<DuplexStream>,

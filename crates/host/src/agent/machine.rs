@@ -1,4 +1,4 @@
-//! Calls about the machine as a whole: its disk, its identity, its end.
+//! Calls about the guest as a whole: its disk, its identity, its shutdown.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime};
@@ -11,19 +11,20 @@ use tokio::time::timeout;
 use super::client::{AgentClient, CALL_DEADLINE};
 use super::error::AgentError;
 
-/// Mounting may replay a journal and growing writes group descriptors; both on an emulated, busy machine.
+/// Mounting may replay a journal, and growing writes group descriptors; both can be slow in an emulated VM on a busy
+/// host.
 const ATTACH_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Writing back everything that is dirty in the guest.
+/// For writing back all dirty pages of the guest.
 const SYNC_DEADLINE: Duration = Duration::from_secs(120);
 
-/// What a shutdown may take beyond the grace that processes get.
+/// The time that a shutdown may take beyond the grace time of the processes.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(60);
 
-/// One start of a process on an emulated, busy machine.
+/// For one process start in an emulated VM on a busy host.
 const SPAWN_DEADLINE: Duration = Duration::from_secs(1);
 
-/// How far the guest has come.
+/// The stage of the guest's boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The agent runs from the initramfs; no disk is attached.
@@ -37,12 +38,12 @@ impl Stage {
         match stage {
             v1::Stage::Bare => Ok(Self::Bare),
             v1::Stage::Rooted => Ok(Self::Rooted),
-            v1::Stage::Unspecified => Err(AgentError::violation("hello", "no stage")),
+            v1::Stage::Unspecified => Err(AgentError::violation("hello", "the stage is missing")),
         }
     }
 }
 
-/// What runs as process 1 of the guest.
+/// The program that runs as process 1 of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitMode {
     /// The agent's own init.
@@ -56,7 +57,7 @@ impl InitMode {
         match mode {
             v1::InitMode::Fast => Ok(Self::Fast),
             v1::InitMode::System => Ok(Self::System),
-            v1::InitMode::Unspecified => Err(AgentError::violation("hello", "no init mode")),
+            v1::InitMode::Unspecified => Err(AgentError::violation("hello", "the init mode is missing")),
         }
     }
 
@@ -68,7 +69,7 @@ impl InitMode {
     }
 }
 
-/// Which disk becomes the root, and how.
+/// The disk that becomes the root file system, and the options for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachRoot {
     /// Device file in the guest.
@@ -77,7 +78,7 @@ pub struct AttachRoot {
     pub fstype: String,
     /// Whether the file system is grown to the size of the disk.
     pub grow: bool,
-    /// What shall run as process 1.
+    /// The program that shall run as process 1.
     pub init_mode: InitMode,
 }
 
@@ -96,7 +97,7 @@ pub struct Attached {
     pub size_bytes: u64,
 }
 
-/// What makes a machine itself.
+/// The clock, random numbers, names and addresses that make each guest distinct.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Wall clock to be set.
@@ -107,16 +108,16 @@ pub struct Identity {
     pub hostname: String,
     /// 32 lower-case hexadecimal digits.
     pub machine_id: String,
-    /// Network, if the machine has a device for it.
+    /// The network, if the VM has a network card.
     pub network: Option<NetworkIdentity>,
 }
 
-/// The machine's place in its network.
+/// The VM's place in its network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkIdentity {
     /// Hardware address.
     pub mac: [u8; 6],
-    /// Address of the machine.
+    /// Address of the VM.
     pub address: Ipv4Addr,
     /// Length of the subnet's prefix.
     pub prefix: u8,
@@ -129,9 +130,9 @@ pub struct NetworkIdentity {
 /// Memory as the guest sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// All of it.
+    /// The total.
     pub total_bytes: u64,
-    /// What programs could still get.
+    /// Memory that programs could still get.
     pub available_bytes: u64,
     /// Resident memory of the agent.
     pub agent_rss_bytes: u64,
@@ -151,7 +152,7 @@ impl AgentClient {
         Ok(Attached { attached: answer.attached, size_bytes: answer.size_bytes })
     }
 
-    /// Gives the machine its own clock, random numbers, names and addresses. Returns the network device's name.
+    /// Gives the guest its own clock, random numbers, names and addresses. Returns the network device's name.
     pub async fn identify(&self, identity: Identity) -> Result<Option<String>, AgentError> {
         let request = v1::IdentifyRequest {
             realtime_ns: nanoseconds(identity.realtime),
@@ -171,8 +172,8 @@ impl AgentClient {
         Ok(Some(answer.interface).filter(|name| !name.is_empty() && name.len() < 16))
     }
 
-    /// Brings the guest's clock up to date after it stood still. An agent that was frozen before there was this call
-    /// leaves it as it is.
+    /// Sets the guest's clock after a pause. Agents in snapshots from before this call existed leave their clock
+    /// unchanged.
     pub async fn catch_up(&self) -> Result<(), AgentError> {
         if self.hello().features.iter().any(|feature| feature == "clock.catch_up") {
             let request = v1::CatchUpRequest { realtime_ns: nanoseconds(SystemTime::now()) };
@@ -182,7 +183,8 @@ impl AgentClient {
         Ok(())
     }
 
-    /// Grows the root file system to its disk, once that has at least `expected_bytes`. Returns its size.
+    /// Grows the root file system to the size of its disk, once the disk has at least `expected_bytes`. Returns the new
+    /// size.
     pub async fn grow_root(&self, expected_bytes: u64) -> Result<u64, AgentError> {
         let mut stub = self.stub::<v1::GrowRootResponse>();
         let request = v1::GrowRootRequest { expected_bytes };
@@ -197,7 +199,7 @@ impl AgentClient {
         Ok(())
     }
 
-    /// Sends bytes and gets them back: the cheapest call there is.
+    /// Sends bytes and gets them back; the cheapest call.
     pub async fn ping(&self, payload: Bytes) -> Result<(), AgentError> {
         too_large("the ping payload", payload.len(), limits::MAX_PING_BYTES)?;
         let mut stub = self.stub::<v1::PingResponse>();
@@ -206,7 +208,7 @@ impl AgentClient {
         if answer.payload == payload {
             Ok(())
         } else {
-            Err(AgentError::violation("ping", "another payload came back"))
+            Err(AgentError::violation("ping", "a different payload came back"))
         }
     }
 
@@ -218,7 +220,7 @@ impl AgentClient {
         let answer =
             self.answer("spawn_probe", deadline, stub.spawn_probe(v1::SpawnProbeRequest { count })).await?;
         if answer.micros.len() != count as usize {
-            return Err(AgentError::violation("spawn_probe", "not as many figures as were asked for"));
+            return Err(AgentError::violation("spawn_probe", "not as many measurements as requested"));
         }
         Ok(answer.micros.into_iter().map(|micros| Duration::from_micros(micros.into())).collect())
     }
@@ -235,11 +237,11 @@ impl AgentClient {
         })
     }
 
-    /// Ends all processes of the guest, leaves its disk clean and lets the machine go off. Returns how many
-    /// processes had to be killed.
+    /// Ends all processes of the guest, leaves its disk clean and switches the VM off. Returns how many processes had
+    /// to be killed.
     ///
-    /// The machine goes off when the last clone of this client is dropped, or shortly after at the latest; that
-    /// QEMU exits is the only proof of it.
+    /// The VM switches off when the last clone of this client is dropped, or shortly after at the latest. Only QEMU's
+    /// exit proves that it did.
     pub async fn shutdown(&self, grace: Duration) -> Result<u32, AgentError> {
         let grace_ms =
             u32::try_from(grace.as_millis()).unwrap_or(u32::MAX).min(limits::MAX_SHUTDOWN_GRACE_MS);
@@ -250,18 +252,18 @@ impl AgentClient {
         Ok(answer.killed)
     }
 
-    /// Waits until the connection has ended, but not longer than `limit`; false when it is still there.
+    /// Waits until the connection has ended, at most for `limit`. Returns false if it has not.
     pub async fn closed_within(&self, limit: Duration) -> bool {
         timeout(limit, self.closed()).await.is_ok()
     }
 }
 
-/// Refuses a part of a request that the guest would refuse anyway.
+/// Refuses a part of a request that exceeds the guest's limit, before it is sent.
 pub(super) fn too_large(what: &'static str, actual: usize, limit: usize) -> Result<(), AgentError> {
     if actual > limit { Err(AgentError::RequestTooLarge { what, actual, limit }) } else { Ok(()) }
 }
 
-/// Since 1970.
+/// Nanoseconds since 1970.
 fn nanoseconds(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)

@@ -1,11 +1,11 @@
-//! The host's end of the guest agent: one connection, typed calls, nothing believed.
+//! The host's end of the connection to the guest agent: one connection with typed calls.
 //!
 //! ```text
 //!   AgentClient --typed calls--> tonic --> HTTP/2 --> link --> unix socket --> QEMU --> guest
 //! ```
 //!
-//! The guest is untrusted input. Every size that it states is bounded here, no collection grows beyond a constant,
-//! and every wait has a deadline. A client is cheap to clone; the connection ends with its last clone.
+//! The guest is untrusted input. Every size that it states is checked against a limit, no collection grows beyond a
+//! constant, and every wait has a deadline. A client is cheap to clone; the connection ends with its last clone.
 
 mod channel;
 mod client;

@@ -1,4 +1,4 @@
-//! Whole directories of the guest, as tar archives. What is in one is nothing to believe, see `agentiso_tree`.
+//! Reads and writes whole directories of the guest as tar archives. Their content is untrusted; see `agentiso_tree`.
 
 use agentiso_protocol::limits;
 use agentiso_protocol::schema::v1;
@@ -27,7 +27,7 @@ impl TreeReader {
         if self.skipped.is_none() {
             let chunk = next_message(&self.client, CALL, &mut self.chunks)
                 .await?
-                .ok_or_else(|| AgentError::violation(CALL, "the archive ended before its end"))?;
+                .ok_or_else(|| AgentError::violation(CALL, "the archive is truncated"))?;
             if chunk.data.len() > limits::MAX_CHUNK_BYTES {
                 return Err(AgentError::violation(CALL, "an oversized piece of an archive"));
             }
@@ -35,7 +35,7 @@ impl TreeReader {
             if !chunk.data.is_empty() {
                 return Ok(Some(chunk.data));
             }
-            // A guest must not send them without end.
+            // Otherwise a guest could send empty chunks without end.
             if !chunk.end {
                 return Err(AgentError::violation(CALL, "an empty piece of an archive"));
             }
@@ -43,7 +43,7 @@ impl TreeReader {
         Ok(None)
     }
 
-    /// Pipes, sockets and devices that were left out, as far as it is known.
+    /// Pipes, sockets and devices that were left out. Zero until the last chunk has come.
     pub fn skipped(&self) -> u64 {
         self.skipped.unwrap_or(0)
     }
@@ -58,8 +58,8 @@ impl AgentClient {
         Ok(TreeReader { client: self.clone(), chunks, skipped: None })
     }
 
-    /// Writes an archive as a directory; it appears whole or not at all, also when this future is dropped. Nothing, or an
-    /// empty directory, must be in its place. Returns the archive's length.
+    /// Writes an archive as a directory. It appears whole or not at all, even if this future is dropped. The target
+    /// must not exist or must be an empty directory. Returns the archive's length.
     pub async fn write_tree(
         &self,
         path: impl AsRef<[u8]>,

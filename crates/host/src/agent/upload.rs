@@ -18,15 +18,16 @@ use super::files::{STALL_DEADLINE, guest_path};
 /// Chunks on their way into HTTP/2, which holds back when the guest is slow.
 const QUEUED_CHUNKS: usize = 2;
 
-/// What the slowest guest writes; content from memory is handed over at once and then waited for.
+/// The throughput of the slowest guest. Content from memory is handed over at once, so the wait for its answer depends
+/// on it.
 const MIN_BYTES_PER_SECOND: u64 = 256 * 1024;
 
 const WRITE_FILE: &str = "write_file";
 
-/// What a guest answers to an upload.
+/// A guest's answer to an upload.
 type Written = Result<tonic::Response<v1::WriteFileResponse>, tonic::Status>;
 
-/// How a file is to be written.
+/// Options for writing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOptions {
     /// Permission bits; absent: those of the file that is replaced, else 0644.
@@ -42,7 +43,7 @@ impl Default for WriteOptions {
 }
 
 impl AgentClient {
-    /// Writes a file; it appears whole or not at all, also when this future is dropped. Returns its size.
+    /// Writes a file. It appears whole or not at all, even if this future is dropped. Returns its size.
     pub async fn write_file(
         &self,
         path: impl AsRef<[u8]>,
@@ -54,7 +55,7 @@ impl AgentClient {
         self.stream_up(WRITE_FILE, path, options, source, begin).await
     }
 
-    /// Sends what a source gives to a call that takes it in parts.
+    /// Streams the content of a source to a call that takes it in parts.
     pub(super) async fn stream_up<F: Future<Output = Written> + Send>(
         &self,
         call: &'static str,
@@ -106,7 +107,7 @@ impl AgentClient {
         self.run_upload(WRITE_FILE, async { Ok(size) }, stub.write_file(tokio_stream::iter(parts))).await
     }
 
-    /// Runs the call beside what feeds it, and compares what was sent with what arrived.
+    /// Runs the call and its feed at the same time, and compares the bytes sent with the bytes that arrived.
     async fn run_upload(
         &self,
         call: &'static str,
@@ -119,14 +120,15 @@ impl AgentClient {
             biased;
             answer = &mut written => {
                 return match answer {
-                    // Content from memory is fed as soon as the call begins, so its answer may win.
+                    // Content from memory is fed as soon as the call begins, so the answer may come before the feed has
+                    // ended.
                     Ok(response) => complete(call, feed.await?, response.into_inner().size),
                     Err(status) => Err(self.failure(call, &status)),
                 };
             }
             sent = &mut feed => match sent {
                 Ok(sent) => sent,
-                // The queue broke because the call ended; its answer tells why.
+                // The queue broke because the call ended; the call's answer states the reason.
                 Err(AgentError::Disconnected { .. }) => 0,
                 Err(error) => return Err(error),
             },

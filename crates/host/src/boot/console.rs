@@ -1,18 +1,18 @@
-//! What a console says about a boot that failed, in a few lines.
+//! Extracts the few lines of a console that explain a failed boot.
 //!
-//! A kernel that gives up prints its reason and then a page of registers and return addresses. Only the reason is of
-//! use to whoever reads an error; everything stays in the workspace's console log.
+//! A kernel that gives up prints its reason and then a page of registers and return addresses. Only the reason helps
+//! the reader of an error; everything stays in the workspace's console log.
 
-/// What of the console is looked through.
+/// The length of the console's end that is searched.
 pub(crate) const READ: u64 = 64 << 10;
 
-/// Lines that are quoted.
+/// The number of lines that are quoted.
 const MAX_LINES: usize = 6;
 
-/// Characters of a line that are quoted.
+/// The number of characters of a line that are quoted.
 const MAX_LINE: usize = 200;
 
-/// How the lines of a dump begin.
+/// Beginnings of the lines of a dump.
 const DUMPED: [&str; 30] = [
     "RIP:",
     "RSP:",
@@ -46,7 +46,7 @@ const DUMPED: [&str; 30] = [
     "ORIG_RAX:",
 ];
 
-/// The last lines that say something.
+/// The last lines that are not part of a dump.
 pub(crate) fn last_lines(console: &str) -> String {
     let telling = console.lines().map(without_time).filter(|line| !line.is_empty() && !is_dump(line));
     let mut lines: Vec<String> = Vec::new();
@@ -59,7 +59,7 @@ pub(crate) fn last_lines(console: &str) -> String {
     lines.split_off(lines.len().saturating_sub(MAX_LINES)).join("\n")
 }
 
-/// A line of the kernel without the time that it begins with: `[    0.123456] text`.
+/// A kernel's line without its leading timestamp: `[    0.123456] text`.
 fn without_time(line: &str) -> &str {
     let line = line.trim();
     let Some((time, text)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) else {
@@ -98,7 +98,7 @@ mod tests {
 ";
 
     #[test]
-    fn panic_is_told_without_its_dump() {
+    fn panic_is_quoted_without_its_dump() {
         assert_eq!(
             last_lines(PANIC),
             "/dev/root: Can't open blockdev\n\
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_last_lines_are_told() {
+    fn only_last_console_lines_are_quoted() {
         let text: String = (0..100).map(|number| format!("line {number}\r\n")).collect();
         assert_eq!(last_lines(&text), "line 94\nline 95\nline 96\nline 97\nline 98\nline 99");
         assert_eq!(last_lines(&"ä".repeat(1000)).chars().count(), MAX_LINE);

@@ -1,4 +1,4 @@
-//! What a QEMU is given to run with: files that are opened for it, and the cell that shows it the others.
+//! Prepares the files of a QEMU: opened ones that it inherits, and the jail that shows it the others.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,9 +22,9 @@ const KVM: &str = "/dev/kvm";
 pub(super) struct Equipment {
     pub(super) layers: Vec<Layer>,
     pub(super) kvm: Option<Given>,
-    /// What its network card is connected to, if it cannot connect it itself.
+    /// The connection of the network card, if QEMU cannot make it itself.
     pub(super) card: Option<OwnedFd>,
-    /// All that is open for it.
+    /// All descriptors that QEMU inherits.
     pub(super) opened: Vec<OwnedFd>,
     pub(super) cell: Cell,
 }
@@ -49,7 +49,7 @@ impl Equipment {
             Some(Card::Tap(name)) => {
                 Some(tap::open(name).map_err(FileError::at("open the device", Path::new(name)))?)
             }
-            // Where nobody listens there is no network, which is no reason not to start.
+            // If nothing listens, the VM starts without a network.
             Some(Card::Socket(path)) if host.jail == Jail::Landlock => {
                 UnixStream::connect(path).ok().map(OwnedFd::from)
             }
@@ -60,7 +60,7 @@ impl Equipment {
     }
 }
 
-/// The files that QEMU opens by their names.
+/// The jail with the files that QEMU opens by name.
 fn cell(host: &Host, start: &Start) -> Result<Cell, FileError> {
     let uid = uid_of(start.id);
     let mut cell = Cell::new(host.jail, uid, &host.qemu.path).scratch(&start.run_dir);
@@ -75,7 +75,7 @@ fn cell(host: &Host, start: &Start) -> Result<Cell, FileError> {
         }
         Memory::Recorded(ram) => {
             let made = File::options().write(true).create(true).truncate(false).mode(0o600).open(ram);
-            made.map_err(FileError::at("make", ram))?;
+            made.map_err(FileError::at("create", ram))?;
             give_to(host.jail, uid, ram)?;
             cell = cell.show(ram, View::Writable);
         }
@@ -83,7 +83,7 @@ fn cell(host: &Host, start: &Start) -> Result<Cell, FileError> {
     if let Some(Card::Socket(socket)) = &start.card
         && let Some(dir) = socket.parent()
     {
-        // The socket is made again by every daemon. The directory stays, and has nothing else in it.
+        // Every daemon makes the socket anew. The directory stays and contains nothing else.
         files::make_private_dir(dir)?;
         give_to(host.jail, uid, dir)?;
         cell = cell.show(dir, View::ReadOnly);

@@ -1,4 +1,4 @@
-//! Why a machine did not come up.
+//! Reasons why a VM did not come up.
 
 use std::path::PathBuf;
 
@@ -20,20 +20,20 @@ pub enum BootError {
     Disk(#[from] DiskError),
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("the socket path {} has {len} bytes, but sockets allow {max}; set vm.run_dir to a shorter directory", path.display())]
+    #[error("the socket path {} is too long ({len} bytes, at most {max}); set vm.run_dir to a shorter path", path.display())]
     SocketPath { path: PathBuf, len: usize, max: usize },
-    #[error("no random numbers could be had from the host: {0}")]
+    #[error("the host provided no random numbers: {0}")]
     Entropy(getrandom::Error),
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     #[error("{0}")]
     Qmp(#[from] QmpError),
-    #[error("the machine ended while it was coming up: {reason}{}", quoted(console_tail))]
+    #[error("the VM ended while starting: {reason}{}", quoted(console_tail))]
     Died { reason: ExitReason, console_tail: String },
     #[error("{error}{}", quoted(console_tail))]
     Agent { error: AgentError, console_tail: String },
     #[error(
-        "the machine was not up after {seconds} s (vm.boot_timeout_secs sets how long it may take){}",
+        "the VM did not start within {seconds} s (vm.boot_timeout_secs sets the limit){}",
         quoted(console_tail)
     )]
     TimedOut { seconds: u64, console_tail: String },
@@ -43,7 +43,7 @@ pub enum BootError {
     NotGone { pid: i32, seconds: u64 },
     #[error("the guest's file system has {actual} bytes on a disk of {expected} bytes")]
     RootSize { actual: u64, expected: u64 },
-    #[error("the template was taken with no root file system in it")]
+    #[error("the template contains no root file system")]
     NotRooted,
     #[error(
         "the image {image} has no {IMAGE_INIT}, which vm.init_mode = \"system\" (or \"openrc\") needs; use an image with \
@@ -55,7 +55,7 @@ pub enum BootError {
 }
 
 impl BootError {
-    /// Whether a slower way might succeed where this one failed.
+    /// Whether a slower rung might succeed after this failure.
     pub(crate) fn is_worth_another_try(&self) -> bool {
         match self {
             Self::Disk(_)
@@ -75,8 +75,8 @@ impl BootError {
         }
     }
 
-    /// Whether the template itself is to blame for certain: QEMU refused its state, or it is not what it says.
-    /// A guest that did not answer may as well be the victim of a busy host.
+    /// Whether the template itself is certainly at fault: QEMU refused its state, or its files do not match its
+    /// manifest. A guest that did not answer may just as well have met a busy host.
     pub(crate) fn condemns_template(&self) -> bool {
         match self {
             Self::Qmp(error) => match error {
@@ -103,7 +103,7 @@ impl BootError {
         }
     }
 
-    /// Whether it only took too long.
+    /// Whether the failure is only a timeout.
     pub(crate) fn is_late(&self) -> bool {
         match self {
             Self::TimedOut { .. }

@@ -1,7 +1,7 @@
-//! Whether an image can be booted with its own init, read from its disk on the host.
+//! Checks on the host, from an image's disk, whether the image can be booted with its own init.
 //!
 //! With `vm.init_mode = "system"` the agent hands process 1 over to the image's `/sbin/init`. An image without one is
-//! refused before a machine is made for it.
+//! refused before a VM is made for it.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::error::BootError;
 use crate::spec::BaseImage;
 
-/// Where the agent looks for an image's init.
+/// The path at which the agent looks for an image's init.
 pub const IMAGE_INIT: &str = "/sbin/init";
 
 /// The disk of an image could not be read.
@@ -25,8 +25,7 @@ pub enum LookError {
     FileSystem(#[from] Ext4Error),
 }
 
-/// Whether the disk has a program at [`IMAGE_INIT`], through whatever links lead there. Nothing is mounted. It blocks
-/// for some reads.
+/// Whether the disk has a program at [`IMAGE_INIT`], following links. Nothing is mounted. Blocks for some reads.
 pub fn has_init(disk: &Path) -> Result<bool, LookError> {
     let chain = Chain::open(disk)?;
     let files = FileSystem::open(&chain)?;
@@ -34,8 +33,8 @@ pub fn has_init(disk: &Path) -> Result<bool, LookError> {
     Ok(found.is_some_and(|file| file.kind() == Kind::File && file.mode() & 0o111 != 0))
 }
 
-/// Refuses an image without an init where the configuration says that the image's own init runs. A disk that cannot be
-/// read here is left to the agent, which will say what it finds.
+/// Refuses an image without an init if the image's own init is configured. A disk that cannot be read here is left to
+/// the agent, which reports what it finds.
 pub(crate) async fn refuse_missing_init(image: &BaseImage, mode: InitMode) -> Result<(), BootError> {
     match mode {
         InitMode::Fast => return Ok(()),
@@ -47,7 +46,7 @@ pub(crate) async fn refuse_missing_init(image: &BaseImage, mode: InitMode) -> Re
         Ok(true) => Ok(()),
         Ok(false) => Err(BootError::NoInit { image: image.name.clone() }),
         Err(error) => {
-            tracing::debug!(image = %image.name, %error, "the image's init was not looked for");
+            tracing::debug!(image = %image.name, %error, "could not check whether the image has an init");
             Ok(())
         }
     }

@@ -1,4 +1,4 @@
-//! The ways to bring a machine up, fastest first. What fails falls to the next, with a warning.
+//! The boot ladder: the ways to start a VM, fastest first. If one rung fails, the next one is tried, with a warning.
 //!
 //! ```text
 //! create:  image template  ──▶ bare template + fresh overlay ──▶ cold boot + fresh overlay
@@ -9,6 +9,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use super::error::BootError;
@@ -18,26 +19,27 @@ use super::layers;
 use crate::agent::AgentClient;
 use crate::disk::{Backing, DiskError, Qcow2Storage, Storage};
 use crate::files;
-use crate::machine::{Machine, Parts};
+use crate::machine::{Machine, Parts, room};
 use crate::progress::Progress;
 use crate::qemu::argv::{Begin, Memory};
+use crate::qmp::Event;
 use crate::spec::{Booted, MachineSpec, Rung};
 use crate::templates::Templates;
 use crate::templates::keeper::Wanted;
 use crate::templates::stage_fits;
 use crate::templates::store::Template;
 
-/// Of the whole time a boot may take, what a restore gets before the next rung is tried.
+/// A restore gets this fraction of the boot timeout before the next rung is tried.
 const RESTORE_SHARE: u32 = 3;
 
-/// A killed process is gone as soon as the kernel has taken its memory back.
+/// A killed process is gone as soon as the kernel has freed its memory.
 const GONE_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Where a machine's disk comes from on this attempt.
+/// The source of a VM's disk on this attempt.
 enum Disk {
-    /// A fresh overlay on these layers.
+    /// A new overlay on these layers.
     Fresh(Backing),
-    /// The one it has.
+    /// The workspace's existing disk.
     Own,
 }
 
@@ -49,7 +51,7 @@ pub(crate) struct Ladder<'a> {
 }
 
 impl Ladder<'_> {
-    /// Makes a new machine. On an error, or when dropped, the directory it made is gone again.
+    /// Starts a new VM. On an error, or when dropped, the directory that it made is removed.
     pub(crate) async fn create(&self) -> Result<Booted, BootError> {
         let spec = self.spec;
         refuse_small_disk(spec)?;
@@ -58,7 +60,7 @@ impl Ladder<'_> {
         let made = MadeDir(Some(spec.data_dir.clone()));
         let began = Instant::now();
         let wanted = Wanted::image(spec);
-        // An image template has been given a network; a machine without one must not inherit that.
+        // An image template was saved with a network; a VM without one must not inherit it.
         let template = match spec.identity.network {
             Some(_) => self.templates.find(&wanted).await,
             None => None,
@@ -72,8 +74,8 @@ impl Ladder<'_> {
             }
         }
         let booted = self.any_disk(began, || Disk::Fresh(spec.backing())).await;
-        if is_cured_by_a_template(&booted) {
-            // Made while this machine is already in use, so that the next one need not wait for it.
+        if would_profit_from_template(&booted) {
+            // Made while this VM is already in use, so that the next one need not wait for it.
             self.templates.want(wanted);
         }
         let booted = booted?;
@@ -81,7 +83,7 @@ impl Ladder<'_> {
         Ok(booted)
     }
 
-    /// Starts a machine from the disk it has.
+    /// Starts a VM from its existing disk.
     pub(crate) async fn start(&self) -> Result<Booted, BootError> {
         let disk = Qcow2Storage.head(&self.spec.data_dir).await?;
         if let Err(source) = disk.metadata() {
@@ -90,8 +92,8 @@ impl Ladder<'_> {
         self.any_disk(Instant::now(), || Disk::Own).await
     }
 
-    /// Brings a machine up on the disk it has, with the memory that belongs to that disk: its processes go on. Where
-    /// that fails the disk alone comes up, with a warning that says why.
+    /// Starts a VM on its existing disk with the memory that belongs to that disk: its processes go on. If that fails,
+    /// the VM starts from the disk alone, with a warning that gives the reason.
     pub(crate) async fn resume(&self, memory: Result<Template, String>) -> Result<Booted, BootError> {
         let began = Instant::now();
         let lost = match memory {
@@ -102,14 +104,14 @@ impl Ladder<'_> {
             },
             Err(reason) => reason,
         };
-        tracing::warn!(workspace = %self.spec.id, lost, "the memory of a snapshot cannot be used");
+        tracing::warn!(workspace = %self.spec.id, lost, "the memory of the snapshot cannot be used");
         let booted = self.start().await?;
         let warning =
-            format!("its memory could not be brought back ({lost}); it was started from its disk instead");
+            format!("its memory could not be restored ({lost}); it was started from its disk instead");
         Ok(Booted { warning: Some(warning), ..booted })
     }
 
-    /// The rungs that serve any disk.
+    /// The rungs that work with any disk.
     async fn any_disk(&self, began: Instant, disk: impl Fn() -> Disk) -> Result<Booted, BootError> {
         let wanted = Wanted::bare(self.spec.shape());
         if let Some(template) = self.templates.find(&wanted).await {
@@ -120,13 +122,13 @@ impl Ladder<'_> {
         }
         self.progress.report("booting: there is no template for this size yet", Some(0.2));
         let booted = self.boot(disk()).await;
-        if is_cured_by_a_template(&booted) {
+        if would_profit_from_template(&booted) {
             self.templates.want(wanted);
         }
         Ok(Booted::new(booted.map_err(at(Rung::ColdBoot))?, Rung::ColdBoot, began))
     }
 
-    /// A machine, or `None` if the next rung should be tried.
+    /// A VM, or `None` if the next rung should be tried.
     fn fall_through(
         &self,
         template: &Template,
@@ -139,7 +141,7 @@ impl Ladder<'_> {
                 Ok(Some(machine))
             }
             Err(error) if error.is_worth_another_try() => {
-                tracing::warn!(workspace = %self.spec.id, %rung, %error, "a restore failed; trying the next way");
+                tracing::warn!(workspace = %self.spec.id, %rung, %error, "restore failed; trying the next rung");
                 self.templates.failed(template, &error);
                 Ok(None)
             }
@@ -159,7 +161,7 @@ impl Ladder<'_> {
         self.bring_up(start, self.host.boot_timeout, None).await
     }
 
-    /// From nothing to a machine that is its own, within this time.
+    /// Starts QEMU and brings the guest up to its own identity, within a time limit.
     async fn bring_up(
         &self,
         start: Start,
@@ -169,14 +171,15 @@ impl Ladder<'_> {
         let spawned = self.host.spawn(&start)?;
         let process = spawned.process().clone();
         let up = self.finish(spawned, start, limit, template).await;
-        // A QEMU that failed is killed by now. The next rung opens the same disk, which is locked until it is gone.
+        // A QEMU that failed has been killed. The next rung opens the same disk, which stays locked until the process
+        // is gone.
         if up.is_err() && tokio::time::timeout(GONE_DEADLINE, process.wait()).await.is_err() {
             return Err(BootError::NotGone { pid: process.pid(), seconds: GONE_DEADLINE.as_secs() });
         }
         up
     }
 
-    /// From a QEMU that was started to a machine. On an error QEMU is killed.
+    /// Turns a started QEMU into a VM. On an error QEMU is killed.
     async fn finish(
         &self,
         spawned: Spawned,
@@ -190,16 +193,20 @@ impl Ladder<'_> {
         let answering = tokio::time::timeout_at(deadline, self.answering(spawned)).await;
         let launched = answering.map_err(|_elapsed| late(String::new()))??;
         laps.lap("answering");
-        let rising = self.rise(&launched, template, deadline, &mut laps);
+        let rising = self.identified_guest(&launched, template, deadline, &mut laps);
         let agent = match tokio::time::timeout_at(deadline, rising).await {
             Ok(result) => result?,
-            Err(_elapsed) => return Err(late(launched.last_words().await)),
+            Err(_elapsed) => return Err(late(launched.report_stuck().await)),
         };
-        tracing::debug!(workspace = %start.id, laps = %laps.0, "the machine is up");
-        Ok(machine(launched, agent, start))
+        // Before the VM is handed over: a boot that is cancelled here is still undone. And after its events are listened
+        // to: the guest may reach its limit at once.
+        let events = launched.events();
+        room::watch(self.spec, launched.qmp()).await;
+        tracing::debug!(workspace = %start.id, laps = %laps.0, "the VM is up");
+        Ok(machine(launched, events, agent, start))
     }
 
-    async fn rise(
+    async fn identified_guest(
         &self,
         launched: &Launched,
         template: Option<(&Template, Rung)>,
@@ -246,7 +253,7 @@ impl Ladder<'_> {
         })
     }
 
-    /// The identity of QEMU is written down while it gets ready, and before anything depends on it.
+    /// Waits until QEMU answers. Meanwhile its identity is recorded, before anything depends on it.
     async fn answering(&self, spawned: Spawned) -> Result<Launched, BootError> {
         let record = spawned.process().record().clone();
         let ((), launched) = tokio::join!(self.spec.on_spawn.tell(record), spawned.answering());
@@ -254,9 +261,13 @@ impl Ladder<'_> {
     }
 }
 
-/// Takes over a machine that is up.
-fn machine(launched: Launched, agent: AgentClient, start: Start) -> Machine {
-    let events = launched.events();
+/// Takes ownership of a VM that is up.
+fn machine(
+    launched: Launched,
+    events: broadcast::Receiver<Event>,
+    agent: AgentClient,
+    start: Start,
+) -> Machine {
     let (process, qmp, recorder) = launched.keep();
     Machine::new(Parts {
         id: start.id,
@@ -273,7 +284,7 @@ fn machine(launched: Launched, agent: AgentClient, start: Start) -> Machine {
     })
 }
 
-/// How long each step of a boot took, for the log.
+/// Collects the duration of each step of a boot, for the log.
 struct Laps(String, Instant);
 
 impl Laps {
@@ -287,8 +298,8 @@ impl Laps {
     }
 }
 
-/// Whether the next machine of the kind profits from a template: not if this one failed for another reason than time.
-fn is_cured_by_a_template<T>(booted: &Result<T, BootError>) -> bool {
+/// Whether a template would help the next VM of this kind: not if this boot failed for another reason than time.
+fn would_profit_from_template<T>(booted: &Result<T, BootError>) -> bool {
     booted.as_ref().err().is_none_or(BootError::is_late)
 }
 
@@ -321,7 +332,7 @@ impl Drop for MadeDir {
         if let Some(dir) = self.0.take()
             && let Err(error) = files::discard_dir(&dir)
         {
-            tracing::warn!(%error, "the directory of a workspace that was not made is left");
+            tracing::warn!(%error, "could not remove the directory of a workspace that was not created");
         }
     }
 }

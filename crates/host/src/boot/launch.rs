@@ -1,4 +1,4 @@
-//! Starting QEMU with its sockets, as one thing that is undone when dropped.
+//! Starts QEMU with its sockets, as one value that undoes everything when dropped.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -25,7 +25,7 @@ use crate::qmp::{Event, QmpClient};
 /// The kernel's `sun_path`, less its terminating NUL.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// What is the same for all machines on this host.
+/// The facts that are the same for all VMs on this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) qemu: Qemu,
@@ -34,10 +34,10 @@ pub(crate) struct Host {
     pub(crate) initrd: PathBuf,
     pub(crate) kernel_args: String,
     pub(crate) boot_timeout: Duration,
-    /// `None`: its machines count where this process does.
+    /// `None`: VMs are counted in this process's cgroup.
     pub(crate) cgroups: Option<Cgroups>,
     pub(crate) jail: Jail,
-    /// Whether guests may run machines themselves.
+    /// Whether guests may run VMs themselves.
     pub(crate) nested: bool,
 }
 
@@ -48,10 +48,10 @@ pub(crate) struct Start {
     pub(crate) shape: Shape,
     pub(crate) memory: Memory,
     pub(crate) begin: Begin,
-    /// The files of its disk, from the one that it writes to down to the image. None: it has no disk.
+    /// The files of its disk, from the head down to the image. Empty: it has no disk.
     pub(crate) layers: Vec<PathBuf>,
     pub(crate) run_dir: PathBuf,
-    /// `None`: its network card stays without a cable.
+    /// `None`: its network card stays unconnected.
     pub(crate) card: Option<Card>,
     pub(crate) console_log: PathBuf,
     pub(crate) stderr_log: PathBuf,
@@ -69,12 +69,12 @@ pub(crate) fn console_socket(run_dir: &Path) -> PathBuf {
     run_dir.join("tty.sock")
 }
 
-/// What QEMU's standard streams go to.
+/// The pipe that QEMU's standard streams go to.
 pub(crate) fn stderr_pipe(run_dir: &Path) -> PathBuf {
     run_dir.join("stderr.pipe")
 }
 
-/// A QEMU that runs and answers. Dropped, it is killed and its sockets are removed; [`Launched::keep`] hands it
+/// A QEMU that runs and answers. When dropped, it is killed and its sockets are removed; [`Launched::keep`] hands it
 /// over instead.
 #[derive(Debug)]
 pub(crate) struct Launched {
@@ -87,7 +87,7 @@ pub(crate) struct Launched {
     stderr_log: PathBuf,
 }
 
-/// The process and the sockets of a machine that nobody has taken over yet.
+/// The process and the sockets of a VM that has no owner yet.
 #[derive(Debug)]
 struct Undo {
     process: Option<Process>,
@@ -109,15 +109,15 @@ impl Drop for Undo {
         if let Some(dir) = self.run_dir.take()
             && let Err(error) = files::remove_dir(&dir)
         {
-            tracing::warn!(%error, "the sockets of a machine that did not come up were not removed");
+            tracing::warn!(%error, "could not remove the sockets of a VM that did not start");
         }
     }
 }
 
 impl Host {
-    /// Starts the process. It does not yet answer.
+    /// Starts the process. It does not answer yet.
     pub(crate) fn spawn(&self, start: &Start) -> Result<Spawned, BootError> {
-        // What an earlier run of this machine left there is dead: only one process is ever made for it.
+        // Leftovers of an earlier run of this VM are dead: there is never more than one process for it.
         files::remove_dir(&start.run_dir)?;
         files::make_private_dir(&start.run_dir)?;
         let mut undo = Undo { process: None, run_dir: Some(start.run_dir.clone()) };
@@ -126,7 +126,7 @@ impl Host {
         let console_fd = listen(&console_socket(&start.run_dir))?;
         let log = stderr_pipe(&start.run_dir);
         make_pipe(&log)?;
-        // Listened to before QEMU begins, so that nothing is printed to nobody.
+        // Opened before QEMU starts, so that nothing it prints is lost.
         let console = Source::console(&console_socket(&start.run_dir), &start.console_log)?;
         let errors = Source::pipe(&log, &start.stderr_log)?;
         let nowhere = Card::Socket(start.run_dir.join("net.sock"));
@@ -153,7 +153,7 @@ impl Host {
         });
         let program = self.qemu.path.clone();
         let priority = match start.memory {
-            // Nobody's machine: its memory is made for others.
+            // This VM serves no workspace: its memory becomes a template.
             Memory::Recorded(_) => Priority::Background,
             Memory::Private | Memory::Template(_) => Priority::Ordinary,
         };
@@ -166,13 +166,13 @@ impl Host {
         let process = Launch { program, arguments, log, inherited, priority, group, cell }.spawn()?;
         tracing::debug!(workspace = %start.id, pid = process.pid(), "QEMU started");
         undo.process = Some(process.clone());
-        // From here on somebody has the pipe open for writing, so that it is not taken for one that has ended.
+        // From here on QEMU has the pipe open for writing, so the recorder does not take it for ended.
         let recorder = Recorder::start(vec![console, errors])?;
         Ok(Spawned { undo, process, recorder, start: start.clone() })
     }
 }
 
-/// A QEMU that was started; see [`Spawned::answering`].
+/// A QEMU that was started but may not answer yet; see [`Spawned::answering`].
 pub(crate) struct Spawned {
     undo: Undo,
     process: Process,
@@ -190,7 +190,7 @@ impl Spawned {
         let socket = qmp_socket(&self.start.run_dir);
         let connecting = QmpClient::connect(&socket);
         let qmp = tokio::select! {
-            // An answer counts more than an end that followed it.
+            // An answer takes precedence over an exit that followed it.
             biased;
             qmp = connecting => qmp,
             exit = self.process.wait() => {
@@ -214,7 +214,7 @@ impl Spawned {
         })
     }
 
-    /// A closed control socket means that QEMU is going; its exit tells more.
+    /// A closed control socket means that QEMU is exiting; its exit status says more.
     async fn explain(&self, error: crate::qmp::QmpError) -> BootError {
         let logs = (self.start.console_log.as_path(), self.start.stderr_log.as_path());
         explain(&self.process, error, &self.recorder, logs).await
@@ -227,7 +227,7 @@ async fn explain(
     recorder: &Recorder,
     (console_log, stderr): (&Path, &Path),
 ) -> BootError {
-    /// QEMU that has closed its socket is about to exit.
+    /// A QEMU that has closed its socket is about to exit.
     const EXIT_SOON: Duration = Duration::from_secs(2);
     match (error, tokio::time::timeout(EXIT_SOON, process.wait()).await) {
         (_, Ok(exit)) => {
@@ -266,33 +266,33 @@ impl Launched {
         ExitReason::of(exit, None, &self.console_log, &self.stderr_log)
     }
 
-    /// What a failed command means: the machine's end, if it is ending.
+    /// The cause of a failed command: the VM's end, if it is ending.
     pub(crate) async fn explain(&self, error: crate::qmp::QmpError) -> BootError {
         explain(self.process(), error, &self.recorder, (&self.console_log, &self.stderr_log)).await
     }
 
-    /// Hands the machine over; nothing is undone any more.
+    /// Hands the VM over; nothing is undone any more.
     pub(crate) fn keep(self) -> (Process, QmpClient, Recorder) {
         self.undo.disarm();
         (self.process, self.qmp, self.recorder)
     }
 }
 
-/// What of the console goes into an error message.
+/// The part of the console for an error message.
 fn console_tail(console: &Path) -> String {
     console::last_lines(&files::tail(console, console::READ))
 }
 
-/// A listening socket that QEMU will inherit. Clients can connect from now on; QEMU accepts when it is ready.
+/// A listening socket that QEMU inherits. Clients can connect from now on; QEMU accepts when it is ready.
 fn listen(path: &Path) -> Result<OwnedFd, BootError> {
     let len = path.as_os_str().len();
     if len > MAX_SOCKET_PATH {
         return Err(BootError::SocketPath { path: path.to_owned(), len, max: MAX_SOCKET_PATH });
     }
     let listener = UnixListener::bind(path).map_err(FileError::at("listen on", path))?;
-    // The directory admits only its owner; the socket's own mode says so again.
+    // The directory admits only its owner; the socket's mode enforces the same again.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    fs::set_permissions(path, mode).map_err(FileError::at("restrict", path))?;
+    fs::set_permissions(path, mode).map_err(FileError::at("restrict access to", path))?;
     Ok(listener.into())
 }
 
@@ -301,13 +301,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_path_that_is_too_long_is_refused_with_advice() {
+    fn overlong_socket_path_error_names_run_dir() {
         let error = listen(Path::new(&format!("/tmp/{}", "a".repeat(120)))).unwrap_err();
         assert!(error.to_string().contains("vm.run_dir"), "{error}");
     }
 
     #[tokio::test]
-    async fn a_process_that_is_dropped_before_it_answers_is_killed_and_its_sockets_go() {
+    async fn dropped_launch_kills_process_and_removes_sockets() {
         let dir = tempfile::tempdir().unwrap();
         let run_dir = dir.path().join("run");
         fs::create_dir(&run_dir).unwrap();

@@ -1,5 +1,5 @@
-//! The layers of a disk, opened for a QEMU that cannot open them itself: the one that it writes to, and those below it for
-//! reading only.
+//! Opens the layers of a volume for a QEMU that cannot open them itself: the head for writing, the layers below it
+//! read-only.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,13 +13,13 @@ use crate::qemu::argv::{Given, Layer};
 /// Lower fd sets are used for other files.
 const FIRST_SET: u64 = 10;
 
-/// The files of a volume, from the one that a machine writes to down to the image.
+/// The files of a volume, from the head down to the image.
 pub(crate) async fn of(dir: &Path) -> Result<Vec<PathBuf>, DiskError> {
     let layers = Qcow2Storage.chain(dir, None).await?;
     if let Some(lowest) = layers.last() {
         let header =
             Header::read(lowest).map_err(|source| DiskError::Format { path: lowest.clone(), source })?;
-        // QEMU is told what lies below each layer, and would read nothing where there is more than it is told.
+        // QEMU gets the chain as options. If the last layer had another one below it, QEMU would read nothing there.
         if let Some(on) = header.backing_file {
             return Err(DiskError::Outside { layer: lowest.clone(), on });
         }
@@ -27,7 +27,7 @@ pub(crate) async fn of(dir: &Path) -> Result<Vec<PathBuf>, DiskError> {
     Ok(layers)
 }
 
-/// Opens them. What is below the first can be in other workspaces too, and is for reading.
+/// Opens the layers. Layers below the head may be shared with other workspaces and are opened read-only.
 pub(super) fn open(files: &[PathBuf]) -> Result<(Vec<Layer>, Vec<OwnedFd>), FileError> {
     let (mut layers, mut opened) = (Vec::new(), Vec::new());
     for (set, file) in (FIRST_SET..).zip(files) {

@@ -1,9 +1,10 @@
-//! Bringing a machine up: the sockets and the process ([`launch`]), the guest until it is a machine of its own
-//! ([`rise`]), and the order in which the ways to do it are tried ([`ladder`]). [`has_init`] looks into an image beforehand.
+//! Brings a VM up: the sockets and the process ([`launch`]), the guest up to its own identity ([`bring_up`]), and the
+//! order in which the ways to do it are tried ([`ladder`]). [`has_init`] checks an image beforehand.
 //!
-//! Every step's product owns what it made and undoes it when dropped, so a boot that fails or is cancelled
-//! leaves nothing behind.
+//! The result of every step owns what it made and undoes it when dropped, so a boot that fails or is cancelled leaves
+//! nothing behind.
 
+pub(crate) mod bring_up;
 mod console;
 mod equipment;
 mod error;
@@ -11,7 +12,6 @@ mod init;
 pub(crate) mod ladder;
 pub(crate) mod launch;
 pub(crate) mod layers;
-pub(crate) mod rise;
 mod stuck;
 
 pub use error::BootError;

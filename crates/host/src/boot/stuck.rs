@@ -1,4 +1,4 @@
-//! Where a guest that does not answer is: one that hangs is rare, and what it did is gone with it.
+//! Records the state of a guest that does not answer. Hangs are rare, and this state is lost when the VM is ended.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use serde_json::json;
 use super::launch::Launched;
 use crate::qmp::{QmpClient, QmpError};
 
-/// QEMU answers at once, if it answers at all.
+/// QEMU answers at once or not at all.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Words of each stack that are looked through for return addresses.
+/// Words of each stack that are searched for return addresses.
 const STACK_WORDS: u32 = 128;
 
-/// Kernel text begins here on x86-64, wherever the kernel was put.
+/// Start of kernel text on x86-64, independent of the kernel's load address.
 const KERNEL_TEXT: u64 = 0xffff_ffff_8000_0000;
 
 impl Launched {
-    /// What the console of a guest that does not answer says. The state of each processor goes to the log: where it is,
-    /// whether it sleeps, and who called.
-    pub(crate) async fn last_words(&self) -> String {
+    /// Returns the last console lines of a guest that does not answer. Logs the state of each processor: its position,
+    /// whether it sleeps, and its call stack.
+    pub(crate) async fn report_stuck(&self) -> String {
         let state = match tokio::time::timeout(DEADLINE, look(self.qmp())).await {
             Ok(Ok(state)) => state,
-            Ok(Err(error)) => format!("QEMU does not tell where it is: {error}"),
+            Ok(Err(error)) => format!("the state of the processors could not be read: {error}"),
             Err(_elapsed) => "QEMU does not answer either".to_owned(),
         };
         tracing::warn!(pid = self.process().pid(), state, "a guest does not answer");
@@ -54,7 +54,7 @@ async fn monitor(qmp: &QmpClient, cpu: usize, line: &str) -> Result<String, QmpE
     Ok(answer.as_str().unwrap_or_default().to_owned())
 }
 
-/// The lines that have one of these words in them, as one.
+/// The lines that contain one of these words, joined into one line.
 fn lines_with(text: &str, words: &[&str]) -> String {
     let tells = |line: &&str| words.iter().any(|word| line.contains(word));
     text.lines().map(str::trim).filter(tells).collect::<Vec<_>>().join("; ")
@@ -65,7 +65,7 @@ fn stack_pointer(registers: &str) -> &str {
     value.split_whitespace().next().unwrap_or("0")
 }
 
-/// What on a stack looks like kernel text, innermost first.
+/// The values on a stack that look like kernel text, innermost first.
 fn return_addresses(dump: &str) -> String {
     let words = dump
         .lines()
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn return_addresses_are_picked_out_of_a_stack() {
+    fn stack_dump_yields_only_kernel_return_addresses() {
         let dump = "ffffc90000003f58: 0xffffffff81a0b1c2 0x0000000000000001\nffffc90000003f68: 0xffff888003a1c000 0xffffffffffffffff\n";
         assert_eq!(return_addresses(dump), "ffffffff81a0b1c2");
     }

@@ -1,4 +1,4 @@
-//! Disks that stand alone: made from a snapshot's layers, and checked when somebody else made them.
+//! Standalone disks: made from a snapshot's layers for an export, and checked before an import uses them.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -17,24 +17,25 @@ use crate::qemu::version::which;
 
 const TOOL: &str = "qemu-img";
 
-/// Copying a disk of a hundred GB on a slow host.
+/// Enough to copy a disk of a hundred GB on a slow host.
 const CONVERT_DEADLINE: Duration = Duration::from_secs(3600);
 
-/// Looking through the tables of such a disk.
+/// Enough to check the tables of such a disk.
 const CHECK_DEADLINE: Duration = Duration::from_secs(600);
 
-/// The part of a full disk's file that is tables, generously: eight bytes for each cluster, and two for its references.
+/// A full disk's file needs less than one part in this many for tables: eight bytes for each cluster, and two for its
+/// reference count.
 const TABLES: u64 = 1024;
 const TABLES_AT_LEAST: u64 = 16 << 20;
 
-/// The format as [`crate::disk`] writes it, whatever QEMU's own preferences become.
+/// The same format that [`crate::disk`] writes, independent of QEMU's defaults.
 const OPTIONS: &str = "compat=1.1,cluster_size=65536,refcount_bits=16,lazy_refcounts=off";
 
 /// The part of the header that every version 3 file has.
 const HEADER_LENGTH: usize = 104;
 
-/// Writes all that is seen through a layer into a file that needs no other. QEMU's program sees these files only: what
-/// a layer says it stands on was written by a QEMU, which may have been taken over.
+/// Writes everything that is visible through a layer into a file without a backing file. `qemu-img` sees only these
+/// files, because the backing names in the layers were written by a QEMU that its guest may have taken over.
 pub(super) async fn flatten(
     layer: &Path,
     into: &Path,
@@ -47,9 +48,9 @@ pub(super) async fn flatten(
         cell = cell.show(&layer, View::ReadOnly);
     }
     let made = File::options().write(true).create(true).truncate(true).mode(0o600).open(into);
-    made.map_err(FileError::at("make", into))?;
+    made.map_err(FileError::at("create", into))?;
     give_to(jail, uid, into)?;
-    // What cannot be read is reported by who reads the disk.
+    // A layer that cannot be read is reported by `qemu-img` below.
     let size = Header::read(layer).map_or(0, |header| header.virtual_size);
     let convert = Jailed::new(&program, CONVERT_DEADLINE, cell.show(into, View::Writable))
         .in_group(group)
@@ -60,15 +61,15 @@ pub(super) async fn flatten(
     Ok(take_back(into)?)
 }
 
-/// Whether a disk from elsewhere can be used: it refers to no other file, has no features that we or QEMU would have
-/// to trust it for, the expected size, and tables that hold together.
+/// Checks whether a foreign disk can be used: it refers to no other file, has no features that we or QEMU would have
+/// to trust, has the expected size, and its tables are consistent.
 pub(super) async fn check(
     disk: &Path,
     virtual_bytes: u64,
     jail: Jail,
     cgroups: Option<&Cgroups>,
 ) -> Result<(), Flaw> {
-    // The header first: QEMU is not to open a file that might lead it elsewhere.
+    // The header is checked first, so that QEMU never opens a file that refers to another one.
     check_header(disk, virtual_bytes)?;
     let Tool { program, cell, group, .. } = Tool::find(jail, cgroups).map_err(Flaw::Damaged)?;
     make_readable(jail, disk).map_err(|error| Flaw::Damaged(error.into()))?;
@@ -79,7 +80,7 @@ pub(super) async fn check(
     check.run().await.map(drop).map_err(Flaw::Damaged)
 }
 
-/// `qemu-img`, with a user, a cell and, where there are any, a group for one run of it.
+/// `qemu-img` with a user, a jail and, if the host has cgroups, a cgroup for one run.
 struct Tool {
     program: PathBuf,
     uid: u32,
@@ -98,8 +99,8 @@ impl Tool {
     }
 }
 
-/// A layer and those below it, as far as they are in the same directory. What cannot be read ends it, and is reported by
-/// who reads the disk.
+/// A layer and the layers below it, as far as they are in the same directory. The list ends at a layer that cannot be
+/// read; `qemu-img` reports that one.
 fn chain(top: &Path) -> Vec<PathBuf> {
     let dir = top.parent().unwrap_or(Path::new("/"));
     let mut layers = vec![top.to_owned()];
@@ -127,15 +128,15 @@ fn check_header(disk: &Path, virtual_bytes: u64) -> Result<(), Flaw> {
     refuse_features(&start)
 }
 
-/// Only what [`flatten`] makes is taken; see the field table of the format's specification.
+/// Accepts only the features of a file that [`flatten`] writes; see the field table in the format's specification.
 fn refuse_features(start: &[u8; HEADER_LENGTH]) -> Result<(), Flaw> {
     let zero = |from: usize, to: usize| start[from..to].iter().all(|byte| *byte == 0);
     let refused = |what| Err(Flaw::Header(HeaderError::Unsupported(what)));
     if start[4..8] != 3u32.to_be_bytes() {
-        return refused("version 2 of the format");
+        return refused("format version 2");
     }
     if start[20..24] != 16u32.to_be_bytes() || start[96..100] != 4u32.to_be_bytes() {
-        return refused("unusual sizes of clusters or refcounts");
+        return refused("unusual cluster or refcount sizes");
     }
     if !zero(32, 36) {
         return refused("encryption");
@@ -143,9 +144,9 @@ fn refuse_features(start: &[u8; HEADER_LENGTH]) -> Result<(), Flaw> {
     if !zero(60, 64) {
         return refused("internal snapshots");
     }
-    // Incompatible features: an external data file is one of them. Autoclear features: bitmaps.
+    // An external data file is an incompatible feature. Bitmaps are autoclear features.
     if !zero(72, 80) || !zero(88, 96) {
-        return refused("features of its own");
+        return refused("unknown features");
     }
     Ok(())
 }
@@ -156,7 +157,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// A header without anything; offset 8 on is the backing file's.
+    /// A header without optional features. The backing file's offset is at byte 8.
     fn plain() -> Vec<u8> {
         let mut start = vec![0; HEADER_LENGTH];
         start[..4].copy_from_slice(b"QFI\xfb");
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_disk_that_stands_alone_is_taken() {
+    fn header_check_accepts_only_standalone_disks() {
         checked(&plain()).unwrap();
         let mut backed = plain();
         backed[15] = HEADER_LENGTH as u8;
@@ -186,15 +187,15 @@ mod tests {
         assert!(matches!(checked(b"#!/bin/sh"), Err(Flaw::Header(HeaderError::Magic))));
         let changes = [
             (7, 2, "version 2"),
-            (23, 9, "unusual sizes"),
+            (23, 9, "unusual cluster"),
             (35, 2, "encryption"),
             (63, 1, "internal snapshots"),
             (79, 4, "features"),
             (79, 16, "features"),
             (72, 1, "features"),
             (95, 1, "features"),
-            (99, 6, "unusual sizes"),
-            (31, 1, "bytes and should have"),
+            (99, 6, "unusual cluster"),
+            (31, 1, "bytes instead of"),
         ];
         for (at, value, words) in changes {
             let mut changed = plain();

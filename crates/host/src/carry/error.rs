@@ -1,4 +1,4 @@
-//! Why a machine could not be carried.
+//! The errors of an export or import.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub enum CarryError {
     #[error("{} cannot be imported: {flaw}", file.display())]
     Flawed { file: PathBuf, flaw: Flaw },
     #[error(
-        "what is in it takes up to {} MB, and {} has {} MB left",
+        "the import needs up to {} MB, but {} has only {} MB free",
         .needed_bytes / MIB, directory.display(), .available_bytes / MIB
     )]
     NoRoom { directory: PathBuf, needed_bytes: u64, available_bytes: u64 },
@@ -44,7 +44,7 @@ impl CarryError {
             Self::NoRoom { .. } => true,
             Self::File(error) => error.is_out_of_space(),
             Self::Disk(error) => error.is_out_of_space(),
-            // QEMU's tools say it in words only.
+            // QEMU's tools report this only in their message.
             Self::Convert(error) => error.to_string().contains("No space left on device"),
             Self::Memory(_) | Self::Exists(_) | Self::Changed(_) | Self::Flawed { .. } | Self::Cancelled => {
                 false
@@ -53,36 +53,34 @@ impl CarryError {
     }
 }
 
-/// What is wrong with a file.
+/// The reason why a file cannot be imported.
 #[derive(Debug, Error)]
 pub enum Flaw {
-    #[error("it is not a file that agentiso exported ({0})")]
+    #[error("it is not an agentiso export ({0})")]
     Foreign(String),
-    #[error(
-        "it is of format {found}, and this agentiso reads formats up to {FORMAT}; a newer one can read it"
-    )]
+    #[error("it has format {found}, but this agentiso reads formats up to {FORMAT}; use a newer agentiso")]
     Newer { found: u64 },
-    #[error("it is damaged or cut off ({0})")]
+    #[error("it is damaged or truncated ({0})")]
     Unreadable(#[source] io::Error),
-    #[error("its manifest is wrong: {0}")]
+    #[error("invalid manifest: {0}")]
     Manifest(String),
-    #[error("{expected} should be next in it, and {found} is")]
+    #[error("expected {expected}, found {found}")]
     Order { expected: String, found: String },
-    #[error("it ends where {0} should be next")]
+    #[error("it ends before {0}")]
     Ends(String),
-    #[error("{member} should have {expected} bytes and has {found}")]
+    #[error("{member} has {found} bytes instead of {expected}")]
     Size { member: String, expected: u64, found: u64 },
-    #[error("its hashes are wrong: {0}")]
+    #[error("invalid hashes: {0}")]
     Hashes(String),
-    #[error("the content of {0} is not what was exported")]
+    #[error("the content of {0} does not match its hash")]
     Altered(String),
-    #[error("something follows its end")]
+    #[error("unexpected data after its end")]
     Trailing,
     #[error("its disk cannot be used: {0}")]
     Header(#[from] HeaderError),
     #[error("its disk refers to another file ({0:?})")]
     Backing(String),
-    #[error("its disk has {found} bytes and should have {expected}")]
+    #[error("its disk has {found} bytes instead of {expected}")]
     DiskSize { found: u64, expected: u64 },
     #[error("its disk is damaged: {0}")]
     Damaged(JailedError),

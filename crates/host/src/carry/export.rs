@@ -1,4 +1,4 @@
-//! From a snapshot to a file.
+//! Exports a snapshot into a file.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ use crate::spec::MachineSpec;
 use crate::templates::key::Inputs;
 use crate::templates::manifest as template;
 
-/// What a snapshot is called and when it was taken.
+/// The name and time of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     pub workspace: WorkspaceName,
@@ -31,32 +31,32 @@ pub struct About {
     pub taken_at: jiff::Timestamp,
 }
 
-/// Where a snapshot is. Nothing of it may change while it is exported.
+/// The files of a snapshot. They must not change while it is exported.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// The layer through which its disk is seen.
+    /// The topmost layer of its disk.
     pub disk: &'a Path,
     /// The directory of its memory, if it has one.
     pub memory: Option<&'a Path>,
     /// A directory with room for a copy of the disk.
     pub scratch: &'a Path,
-    /// What holds the program that reads the disk.
+    /// The jail for the program that reads the disk.
     pub jail: Jail,
-    /// Where that program gets a group of its own; `None`: it has none.
+    /// The cgroups in which that program gets its own group; `None` for no group.
     pub cgroups: Option<&'a Cgroups>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
     pub has_memory: bool,
-    /// What the disk and the memory have.
+    /// The size of the disk and the memory together.
     pub content_bytes: u64,
-    /// What the file has.
+    /// The size of the exported file.
     pub file_bytes: u64,
 }
 
 impl Hypervisor {
-    /// Writes what [`Hypervisor::branch`] made into a file. When the future is dropped, nothing of the file is left.
+    /// Exports a branch that [`Hypervisor::branch`] made. A dropped future leaves no file.
     pub async fn export(
         &self,
         branch: &MachineSpec,
@@ -87,14 +87,14 @@ impl Hypervisor {
     }
 }
 
-/// Writes a snapshot into a file. When the future is dropped, nothing of the file is left.
+/// Writes a snapshot into a file. A dropped future leaves no file.
 pub async fn export(
     source: Source<'_>,
     machine: Facts,
     target: &Target,
     progress: &Progress,
 ) -> Result<Exported, CarryError> {
-    target.refuse_taken()?;
+    target.refuse_existing()?;
     let memory = source.memory.map(inputs_of).transpose()?;
     progress.report("reading the disk", None);
     let disk = Scratch(source.scratch.join(format!(".export-{}.qcow2", uuid::Uuid::new_v4().simple())));
@@ -146,13 +146,13 @@ pub(super) fn init_mode(mode: InitMode) -> &'static str {
     }
 }
 
-/// A file that is gone when this is.
+/// A file that is removed on drop.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = files::remove_file(&self.0) {
-            tracing::warn!(%error, "the copy of a disk is left");
+            tracing::warn!(%error, "could not remove the copy of a disk");
         }
     }
 }

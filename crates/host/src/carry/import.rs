@@ -1,4 +1,4 @@
-//! From a file to a volume with a snapshot in it.
+//! Imports a file as a volume with one snapshot.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 use super::disk;
 use super::error::{CarryError, Flaw};
 use super::export::init_mode;
-use super::fresh::Fresh;
+use super::import_dir::ImportDir;
 use super::manifest::{Facts, Manifest};
 use super::meter::Meter;
-use super::unpack::{self, Places};
+use super::unpack::{self, MemberPaths};
 use crate::cgroup::Cgroups;
 use crate::disk::{DISK_FILE, Qcow2Storage, Storage};
 use crate::files::{self, FileError};
@@ -26,45 +26,45 @@ use crate::templates::differences::differences;
 use crate::templates::key::HostInputs;
 use crate::templates::manifest as template;
 
-/// What is to be unpacked, and where to.
+/// A file to import, and its destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Import<'a> {
     pub file: &'a Path,
-    /// A directory that is not there yet.
+    /// The directory for the volume. It must not hold a volume yet.
     pub directory: &'a Path,
-    /// What the snapshot is called from now on.
+    /// The id of the imported snapshot.
     pub snapshot: SnapshotId,
-    /// What memory must have been taken with; `None` leaves it out.
+    /// The inputs that the memory's own must match; `None` skips the memory.
     pub host: Option<&'a HostInputs>,
-    /// What holds the program that checks the disk.
+    /// The jail for the program that checks the disk.
     pub jail: Jail,
-    /// Where that program gets a group of its own; `None`: it has none.
+    /// The cgroups in which that program gets its own group; `None` for no group.
     pub cgroups: Option<&'a Cgroups>,
 }
 
-/// What a machine that is being made is to be unpacked from.
+/// The file that a new workspace is imported from.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     pub file: &'a Path,
-    /// What the snapshot is called from now on.
+    /// The id of the imported snapshot.
     pub snapshot: SnapshotId,
     pub with_memory: bool,
 }
 
-/// A volume that is as the snapshot was, and the snapshot in it.
+/// A volume whose head and only snapshot have the imported content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
     pub machine: Facts,
-    /// Whether its memory came along.
+    /// Whether its memory was imported.
     pub has_memory: bool,
-    /// Why it did not, although there is some in the file.
+    /// The reason why the memory in the file was not imported, or another difference between the hosts.
     pub warning: Option<String>,
 }
 
 impl Hypervisor {
-    /// Unpacks a file into the directory of a machine that is being made; [`Hypervisor::restore`] then brings it up.
-    /// On an error, or when it is cancelled or dropped, nothing of it is left; only a future that was waited for to
-    /// its end has no thread that is still removing it.
+    /// Imports a file into the directory of a new workspace; [`Hypervisor::restore`] then starts its VM. An error, a
+    /// cancellation or a drop leaves nothing. After a drop, a thread may still be busy removing the files for a while;
+    /// a future that was awaited to its end has none.
     pub async fn import(
         &self,
         spec: &MachineSpec,
@@ -81,7 +81,7 @@ impl Hypervisor {
         let (there, here) = (&imported.machine.init_mode, init_mode(spec.init_mode));
         if !imported.has_memory && there != here {
             let other =
-                format!("it booted with vm.init_mode {there:?}, and this host boots it with {here:?}");
+                format!("it was exported with vm.init_mode {there:?}, but this host boots it with {here:?}");
             imported.warning = Some(match imported.warning {
                 Some(warning) => format!("{warning}; {other}"),
                 None => other,
@@ -91,14 +91,14 @@ impl Hypervisor {
     }
 }
 
-/// What a file says is in it. Only its beginning is read: that it is whole is not known.
+/// Reads the manifest of a file. It reads only the beginning, so it does not tell whether the file is complete.
 pub async fn look(file: &Path) -> Result<Manifest, CarryError> {
     let file = file.to_owned();
     let looking = tokio::task::spawn_blocking(move || unpack::look(&file));
     looking.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
-/// Unpacks a file.
+/// Imports a file.
 pub async fn import(
     wanted: Import<'_>,
     progress: &Progress,
@@ -106,43 +106,43 @@ pub async fn import(
 ) -> Result<Imported, CarryError> {
     let cancel = cancel.child_token();
     let _cancelled_with_us = cancel.clone().drop_guard();
-    let fresh = Fresh::make(wanted.directory)?;
-    let places = Places {
-        disk: fresh.path.join(format!(".{DISK_FILE}.import")),
-        memory: memory::unfinished(&fresh.path, wanted.snapshot),
+    let import_dir = ImportDir::make(wanted.directory)?;
+    let paths = MemberPaths {
+        disk: import_dir.path.join(format!(".{DISK_FILE}.import")),
+        memory: memory::unfinished(&import_dir.path, wanted.snapshot),
     };
-    let (manifest, warning) = unpack(&wanted, &fresh, &places, progress, &cancel).await?;
+    let (manifest, warning) = unpack(&wanted, &import_dir, &paths, progress, &cancel).await?;
     let virtual_bytes = u64::from(manifest.machine.resources.disk_gb) << 30;
     progress.report("checking the disk", None);
     tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(CarryError::Cancelled),
-        checked = disk::check(&places.disk, virtual_bytes, wanted.jail, wanted.cgroups) => {
+        checked = disk::check(&paths.disk, virtual_bytes, wanted.jail, wanted.cgroups) => {
             checked.map_err(|flaw| flawed(wanted.file, flaw))?;
         }
     }
     let has_memory = manifest.has_memory() && warning.is_none() && wanted.host.is_some();
-    // It runs to its end whatever becomes of us, so that what it makes is not made behind the back of its removal.
-    let (snapshot, holding) = (wanted.snapshot, Arc::clone(&fresh));
-    let adopting = tokio::spawn(async move { adopt(&holding, &places, snapshot, has_memory).await });
+    // This task runs to its end even if the import is dropped, so that it makes no files while they are being removed.
+    let (snapshot, holding) = (wanted.snapshot, Arc::clone(&import_dir));
+    let adopting = tokio::spawn(async move { adopt(&holding, &paths, snapshot, has_memory).await });
     adopting.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
     if cancel.is_cancelled() {
         return Err(CarryError::Cancelled);
     }
-    fresh.keep();
+    import_dir.keep();
     Ok(Imported { machine: manifest.machine, has_memory, warning })
 }
 
-/// Gives back what the file says of itself, and why its memory was left out if it was.
+/// Returns the manifest, and the reason why the memory was skipped, if it was.
 async fn unpack(
     wanted: &Import<'_>,
-    fresh: &Arc<Fresh>,
-    places: &Places,
+    import_dir: &Arc<ImportDir>,
+    paths: &MemberPaths,
     progress: &Progress,
     cancel: &CancellationToken,
 ) -> Result<(Manifest, Option<String>), CarryError> {
     let (file, host) = (wanted.file.to_owned(), wanted.host.cloned());
-    let (holding, places) = (Arc::clone(fresh), places.clone());
+    let (holding, paths) = (Arc::clone(import_dir), paths.clone());
     let meter = Meter::new("importing", progress, cancel);
     let unpacking = tokio::task::spawn_blocking(move || {
         let _written_by_us = holding;
@@ -150,13 +150,13 @@ async fn unpack(
         let wants_memory = |manifest: &Manifest| {
             let (Some(there), Some(here)) = (&manifest.memory, &host) else { return false };
             warning = differences(there, here).map(|differ| {
-                format!("its memory was left out, because it was taken on another kind of host: {differ}")
+                format!("its memory was left out, because it was saved on a different kind of host: {differ}")
             });
             warning.is_none()
         };
-        let manifest = unpack::unpack(&file, &places, wants_memory, meter)?;
-        if let (Some(inputs), true) = (&manifest.memory, places.memory.is_dir()) {
-            let verified = template::Manifest::verify(&places.memory, Some(inputs));
+        let manifest = unpack::unpack(&file, &paths, wants_memory, meter)?;
+        if let (Some(inputs), true) = (&manifest.memory, paths.memory.is_dir()) {
+            let verified = template::Manifest::verify(&paths.memory, Some(inputs));
             verified.map_err(|error| flawed(&file, Flaw::Memory(error.to_string())))?;
         }
         Ok((manifest, warning))
@@ -164,20 +164,20 @@ async fn unpack(
     unpacking.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
-/// Makes a volume of a disk that was checked: it becomes the lowest layer, and the snapshot of it.
+/// Makes a volume of a checked disk, which becomes the lowest layer and the snapshot.
 async fn adopt(
-    fresh: &Fresh,
-    places: &Places,
+    import_dir: &ImportDir,
+    paths: &MemberPaths,
     snapshot: SnapshotId,
     has_memory: bool,
 ) -> Result<(), CarryError> {
-    let dir = &fresh.path;
-    rename(&places.disk, &dir.join(DISK_FILE))?;
+    let dir = &import_dir.path;
+    rename(&paths.disk, &dir.join(DISK_FILE))?;
     files::sync_dir(dir)?;
     Qcow2Storage.begin_snapshot(dir, snapshot).await?;
     Qcow2Storage.finish_snapshot(dir, snapshot).await?;
     if has_memory {
-        rename(&places.memory, &memory::dir_of(dir, snapshot))?;
+        rename(&paths.memory, &memory::dir_of(dir, snapshot))?;
         files::sync_dir(dir)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What a file says of itself, and what may be in it: decisions over values that somebody else wrote.
+//! The manifest of an exported file, and the limits that an untrusted one must obey. Nothing here touches a file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,38 +17,38 @@ pub const FORMAT: u32 = 1;
 pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const HASHES: &str = "hashes.json";
 
-/// A manifest has some two KB.
+/// A manifest has about two KB.
 pub(super) const MAX_MANIFEST: u64 = 256 << 10;
 
-/// Five hashes.
+/// Enough for five hashes.
 pub(super) const MAX_HASHES: u64 = 16 << 10;
 
-/// Device state has some 100 KB.
+/// Device state has about 100 KB.
 const MAX_DEVICE_STATE: u64 = 64 << 20;
 
 const MAX_MEMORY_MANIFEST: u64 = 256 << 10;
 
-/// Text that is kept as somebody else wrote it.
+/// The longest text that is kept as the exporter wrote it.
 const MAX_TEXT: usize = 256;
 
-/// What a qcow2 file has at most beside its data: tables of 8 bytes and refcounts of 2 for every cluster of 64 KiB,
-/// the tables of these, and a header.
+/// The largest qcow2 file of a disk: its data, tables of 8 bytes and refcounts of 2 for every cluster of 64 KiB, the
+/// tables of these, and a header.
 fn largest_disk(virtual_bytes: u64) -> u64 {
     virtual_bytes + virtual_bytes / 4096 + (4 << 20)
 }
 
-/// The machine in a file.
+/// The workspace and snapshot in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     pub workspace: WorkspaceName,
     pub snapshot: SnapshotName,
     pub taken_at: jiff::Timestamp,
     pub resources: Resources,
-    /// The image its disk was made from. The file holds all of the disk, so nobody needs the image.
+    /// The image its disk was made from. The file holds the whole disk, so an import does not need the image.
     pub image: ImageName,
     pub image_id: String,
     pub image_virtual_bytes: u64,
-    /// What the guest's first process was when it booted.
+    /// The guest's init mode when it booted.
     pub init_mode: String,
 }
 
@@ -58,10 +58,10 @@ pub struct Manifest {
     pub agentiso_version: String,
     pub exported_at: jiff::Timestamp,
     pub machine: Facts,
-    /// What a host must have for the memory to be usable on it; `None` of a snapshot without memory.
+    /// The inputs a host must have to use the memory; `None` for a snapshot without memory.
     #[serde(default)]
     pub memory: Option<Inputs>,
-    /// What follows, in this order.
+    /// The members after the manifest, in this order.
     pub members: Vec<MemberSize>,
 }
 
@@ -71,7 +71,7 @@ pub struct MemberSize {
     pub bytes: u64,
 }
 
-/// Everything that can be in a file beside its manifest and its hashes.
+/// A member of the archive, besides the manifest and the hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Member {
     #[serde(rename = "disk.qcow2")]
@@ -94,7 +94,7 @@ impl Member {
         }
     }
 
-    /// All of them, in their order.
+    /// All members, in their order.
     pub(super) fn of(has_memory: bool) -> &'static [Self] {
         match has_memory {
             true => &[Self::Disk, Self::Ram, Self::DeviceState, Self::MemoryManifest],
@@ -123,9 +123,9 @@ impl Manifest {
         self.memory.is_some()
     }
 
-    /// What all members have together.
+    /// The size of all members together.
     pub fn content_bytes(&self) -> u64 {
-        // Every size was bounded by what a machine can have.
+        // The sum cannot overflow, because every size was checked against what a VM can have.
         self.members.iter().map(|member| member.bytes).sum()
     }
 
@@ -134,7 +134,7 @@ impl Manifest {
     }
 
     pub(super) fn parse(text: &[u8]) -> Result<Self, Flaw> {
-        // The format first: nothing else need be where this version expects it.
+        // The format is checked first, because a newer manifest may differ in every other field.
         #[derive(Deserialize)]
         struct Versioned {
             format: u64,
@@ -145,7 +145,7 @@ impl Manifest {
             return Err(Flaw::Newer { found: versioned.format });
         }
         if versioned.format != u64::from(FORMAT) {
-            return Err(Flaw::Foreign(format!("there is no format {}", versioned.format)));
+            return Err(Flaw::Foreign(format!("unknown format {}", versioned.format)));
         }
         let manifest: Self =
             serde_json::from_slice(text).map_err(|error| Flaw::Manifest(error.to_string()))?;
@@ -155,26 +155,26 @@ impl Manifest {
     fn checked(self) -> Result<Self, String> {
         let resources = &self.machine.resources;
         if resources.vcpus == 0 || resources.memory_mb == 0 || resources.disk_gb == 0 {
-            return Err("its machine has no processor, memory or disk".to_owned());
+            return Err("the VM has no processor, memory or disk".to_owned());
         }
         for text in [&self.agentiso_version, &self.machine.image_id, &self.machine.init_mode] {
             if text.len() > MAX_TEXT || text.chars().any(char::is_control) {
-                return Err(format!("{:?} is no name", text.chars().take(MAX_TEXT).collect::<String>()));
+                return Err(format!("invalid name {:?}", text.chars().take(MAX_TEXT).collect::<String>()));
             }
         }
         let names: Vec<Member> = self.members.iter().map(|member| member.name).collect();
         if names != Member::of(self.has_memory()) {
-            return Err("its members are not those of an exported snapshot".to_owned());
+            return Err("the members are not those of an exported snapshot".to_owned());
         }
         for MemberSize { name, bytes } in &self.members {
             if !name.may_have(*bytes, resources) {
-                return Err(format!("{name} of this machine cannot have {bytes} bytes"));
+                return Err(format!("{name} of this VM cannot have {bytes} bytes"));
             }
         }
         if let Some(memory) = &self.memory {
             let of_machine = memory.vcpus == resources.vcpus && memory.memory_mb == resources.memory_mb;
             if !of_machine || memory.kind != TemplateKind::Snapshot {
-                return Err("its memory is that of another machine".to_owned());
+                return Err("the memory does not belong to this VM".to_owned());
             }
         }
         Ok(self)
@@ -195,18 +195,18 @@ impl Hashes {
         self.0.insert(name.to_owned(), sha256);
     }
 
-    /// Compares what was read with what the file says, which must be of the same things.
+    /// Compares the computed hashes with those in the file, which must be of the same members.
     pub(super) fn compare(&self, said: &Self) -> Result<(), Flaw> {
         for (name, sha256) in &self.0 {
             match said.0.get(name) {
                 Some(said) if said == sha256 => {}
                 Some(_) => return Err(Flaw::Altered(name.clone())),
-                None => return Err(Flaw::Hashes(format!("there is none of {name}"))),
+                None => return Err(Flaw::Hashes(format!("no hash of {name}"))),
             }
         }
         match self.0.len() == said.0.len() {
             true => Ok(()),
-            false => Err(Flaw::Hashes("there are some of what is not in it".to_owned())),
+            false => Err(Flaw::Hashes("there are hashes of files that it does not contain".to_owned())),
         }
     }
 }
@@ -237,7 +237,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The manifest of a machine with so much disk, and memory if it has any.
+    /// The manifest of a VM with this size of disk, and of memory if it has any.
     pub(in crate::carry) fn manifest(disk_bytes: u64, memory: Option<(u64, u64)>) -> Manifest {
         let mut members = vec![MemberSize { name: Member::Disk, bytes: disk_bytes }];
         if let Some((device_state, manifest)) = memory {
@@ -260,23 +260,23 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_manifest_is_read_as_it_was_written() {
+    fn export_manifest_round_trips() {
         for manifest in [manifest(5, None), manifest(5, Some((6, 7)))] {
             assert_eq!(Manifest::parse(text(&manifest).as_bytes()).unwrap(), manifest);
         }
     }
 
     #[test]
-    fn the_names_of_members_are_written_as_they_are_in_the_archive() {
+    fn member_names_serialize_as_archive_names() {
         for member in Member::of(true) {
             assert_eq!(serde_json::to_value(member).unwrap(), member.as_str());
         }
     }
 
     #[test]
-    fn a_newer_format_is_told_apart_whatever_else_is_in_it() {
+    fn newer_manifest_format_is_reported() {
         let refusal = Manifest::parse(br#"{"format": 2, "machine": "something else"}"#).unwrap_err();
-        let words = "it is of format 2, and this agentiso reads formats up to 1; a newer one can read it";
+        let words = "it has format 2, but this agentiso reads formats up to 1; use a newer agentiso";
         assert_eq!(refusal.to_string(), words);
         assert!(matches!(Manifest::parse(br#"{"format": 0}"#), Err(Flaw::Foreign(_))));
         assert!(matches!(Manifest::parse(b"[]"), Err(Flaw::Foreign(_))));
@@ -284,7 +284,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_no_machine_can_have_is_refused() {
+    fn impossible_manifest_values_are_refused() {
         let changes: [fn(&mut Manifest); 15] = [
             |m| m.machine.resources.vcpus = 0,
             |m| m.machine.resources.disk_gb = 0,
@@ -311,7 +311,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_no_names() {
+    fn manifest_refuses_names_with_paths() {
         let plain = text(&manifest(5, None));
         for (from, to) in [
             ("disk.qcow2", "../disk.qcow2"),
@@ -327,7 +327,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn hashes_must_be_of_the_same_things_and_equal() {
+    fn hash_comparison_finds_missing_and_changed_members() {
         let mut read = Hashes::default();
         read.add("a", "1".to_owned());
         assert!(read.compare(&read.clone()).is_ok());

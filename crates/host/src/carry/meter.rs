@@ -1,11 +1,12 @@
-//! How far a copy is, and whether anybody still waits for it.
+//! Reports the progress of a copy, and ends it when it is cancelled.
 
 use tokio_util::sync::CancellationToken;
 
 use super::error::CarryError;
 use crate::progress::Progress;
 
-/// One report for so much, or for this part of all; more would only keep the receiver busy.
+/// The step between two reports is this many bytes or this part of the total, whichever is larger. More reports would
+/// only keep the receiver busy.
 const REPORT_EVERY: u64 = 16 << 20;
 const REPORTS: u64 = 20;
 
@@ -26,7 +27,7 @@ impl Meter {
         Self { what, total: 0, progress: progress.clone(), cancel: cancel.clone(), done: 0, reported: 0 }
     }
 
-    /// So many bytes more were copied. Nobody waiting is an error.
+    /// Counts copied bytes. Returns an error if the copy was cancelled.
     pub(super) fn advance(&mut self, bytes: u64) -> Result<(), CarryError> {
         if self.cancel.is_cancelled() {
             return Err(CarryError::Cancelled);

@@ -1,4 +1,4 @@
-//! Writing the archive: once over everything, hashing on the way.
+//! Writes the archive of an export in one pass, and hashes its members on the way.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -13,20 +13,20 @@ use super::target::{Target, Unnamed};
 use crate::files::FileError;
 use crate::hex;
 
-/// Memory and disks become a fifth at this level; higher ones take several times as long for a few percent.
+/// Level 1 compresses memory and disks to a fifth. Higher levels take several times as long for a few percent.
 const LEVEL: i32 = 1;
 
 const BUFFER: usize = 1 << 20;
 
-/// A fixed time, so that the same snapshot makes the same bytes but for its manifest.
+/// A fixed time, so that two exports of a snapshot differ only in their manifests.
 const NO_TIME: u64 = 0;
 
-/// Where each member's content is.
+/// The file of each member.
 pub(super) type Sources = Vec<(Member, PathBuf)>;
 
 type Archive = tar::Builder<zstd::Encoder<'static, BufWriter<File>>>;
 
-/// Returns the size of what was written.
+/// Returns the size of the written file.
 pub(super) fn pack(
     manifest: &Manifest,
     sources: &Sources,
@@ -56,7 +56,7 @@ pub(super) fn pack(
 
 fn begin(file: File) -> io::Result<Archive> {
     let mut encoder = zstd::Encoder::new(BufWriter::with_capacity(BUFFER, file), LEVEL)?;
-    // The format's own checksum covers what our hashes do not: the archive's headers.
+    // zstd's own checksum covers the archive's headers, which our hashes do not.
     encoder.include_checksum(true)?;
     Ok(tar::Builder::new(encoder))
 }
@@ -78,8 +78,8 @@ fn add(archive: &mut Archive, name: &str, bytes: u64, content: impl Read) -> io:
     archive.append_data(&mut header, name, BufReader::with_capacity(BUFFER, content))
 }
 
-/// A file that is read once, hashed and counted. What goes wrong with it is kept apart from what goes wrong with the
-/// archive it is read into.
+/// A file that is read once, hashed and counted. Its own errors are kept apart from those of the archive it is read
+/// into.
 struct Source<'a> {
     file: io::Take<File>,
     path: &'a Path,
@@ -94,12 +94,12 @@ impl<'a> Source<'a> {
         Ok(Self { file, path, hasher: Sha256::new(), meter, failed: None })
     }
 
-    /// The hash of all of it.
+    /// The hash of the whole file.
     fn finish(self, added: Result<(), FileError>) -> Result<String, CarryError> {
         match (self.failed, added) {
             (Some(error), _) => Err(error),
             (None, Err(error)) => Err(error.into()),
-            // It became shorter since its size was looked at.
+            // The file became shorter after its size was read.
             (None, Ok(())) if self.file.limit() > 0 => Err(CarryError::Changed(self.path.to_owned())),
             (None, Ok(())) => Ok(hex(&self.hasher.finalize())),
         }

@@ -1,4 +1,4 @@
-//! A file that is written from its beginning to its end, in which pages of zeroes become holes.
+//! A file that is written from beginning to end, with pages of zeroes as holes.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,7 +17,7 @@ pub(super) struct SparseFile {
 }
 
 impl SparseFile {
-    /// The file must not be there.
+    /// Fails if the file exists.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         Ok(Self { file, at: 0 })
@@ -35,14 +35,14 @@ impl SparseFile {
         Ok(())
     }
 
-    /// Makes it durable.
+    /// Makes the file durable.
     pub(super) fn finish(self) -> io::Result<()> {
         self.file.set_len(self.at)?;
         self.file.sync_all()
     }
 }
 
-/// How many bytes are in pages of zeroes, or in others, before the first of the other kind.
+/// The length of the leading run of pages that are all zeroes, or that are not.
 fn run(bytes: &[u8], zeroes: bool) -> usize {
     let pages = bytes.chunks(PAGE).take_while(|page| ZEROES.starts_with(page) == zeroes);
     pages.map(<[u8]>::len).sum()
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zeroes_take_no_space() {
+    fn sparse_file_stores_zeroes_as_holes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let mut file = SparseFile::create(&path).unwrap();
@@ -73,7 +73,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(runs in proptest::collection::vec((0usize..20_000, 0u8..2), 0..12)) {
+        fn sparse_file_round_trips_any_content(runs in proptest::collection::vec((0usize..20_000, 0u8..2), 0..12)) {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("f");
             let mut file = SparseFile::create(&path).unwrap();

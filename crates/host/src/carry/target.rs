@@ -1,4 +1,4 @@
-//! The file an export goes to: it has its name when it is whole and on disk, and not before.
+//! The file of an export, which gets its name only when it is complete and on disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,19 +12,19 @@ use rustix::io::Errno;
 use super::error::CarryError;
 use crate::files::{self, FileError};
 
-/// The memory of a machine is in it: it is nobody else's to read.
+/// The file holds the memory of a VM, so only its owner may read it.
 const PRIVATE: u32 = 0o600;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub path: PathBuf,
-    /// Whether a file that is there may go.
+    /// Whether an existing file may be replaced.
     pub replace: bool,
 }
 
 impl Target {
-    /// A refusal that is certain, before any work was done for it.
-    pub(super) fn refuse_taken(&self) -> Result<(), CarryError> {
+    /// Refuses a target that cannot be written, before any work is done.
+    pub(super) fn refuse_existing(&self) -> Result<(), CarryError> {
         match self.path.symlink_metadata() {
             Ok(found) if found.is_dir() || !self.replace => Err(CarryError::Exists(self.path.clone())),
             Ok(_) | Err(_) => Ok(()),
@@ -41,19 +41,19 @@ impl Target {
     }
 }
 
-/// A file without its name yet. It is gone unless it gets it: where the file system can, it has no name at all before,
-/// so that not even a crash leaves something.
+/// A file that does not have its name yet. It is removed on drop unless it was published. Where the file system allows
+/// it, the file has no name at all before, so that not even a crash leaves it behind.
 #[derive(Debug)]
 pub(super) struct Unnamed {
     target: Target,
     pub(super) file: File,
-    /// The name it has for the time being.
+    /// Its temporary name, if it has one.
     temporary: Option<PathBuf>,
 }
 
 impl Unnamed {
     pub(super) fn create(target: &Target) -> Result<Self, CarryError> {
-        target.refuse_taken()?;
+        target.refuse_existing()?;
         if let Ok(file) = nameless(target.parent()) {
             return Ok(Self { target: target.clone(), file, temporary: None });
         }
@@ -63,7 +63,7 @@ impl Unnamed {
         Ok(Self { target: target.clone(), file, temporary: Some(temporary) })
     }
 
-    /// Makes it durable and gives it its name. Returns its size.
+    /// Makes the file durable and gives it its name. Returns its size.
     pub(super) fn publish(mut self) -> Result<u64, CarryError> {
         let target = self.target.clone();
         let failed = || FileError::at("write", &target.path);
@@ -82,9 +82,9 @@ impl Unnamed {
         match renameat_with(CWD, &temporary, CWD, &target.path, flags) {
             Ok(()) => {}
             Err(Errno::EXIST) => return Err(CarryError::Exists(target.path)),
-            // A file system that cannot promise it: what was looked at a moment ago must do.
+            // This file system cannot refuse to replace a file, so the check from before has to do.
             Err(Errno::INVAL | Errno::NOSYS) => {
-                target.refuse_taken()?;
+                target.refuse_existing()?;
                 fs::rename(&temporary, &target.path).map_err(failed())?;
             }
             Err(error) => return Err(failed()(error.into()).into()),
@@ -106,11 +106,11 @@ fn give_name(file: &File, name: &Path) -> io::Result<()> {
 
 impl Drop for Unnamed {
     fn drop(&mut self) {
-        // Under its own name it is not found here any more.
+        // A published file is no longer found under its temporary name.
         if let Some(temporary) = &self.temporary
             && let Err(error) = files::remove_file(temporary)
         {
-            tracing::warn!(%error, "a half-written export is left");
+            tracing::warn!(%error, "could not remove an unfinished export");
         }
     }
 }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_its_name_when_it_is_whole() {
+    fn export_file_gets_its_name_when_complete() {
         let dir = tempfile::tempdir().unwrap();
         let target = Target { path: dir.path().join("x"), replace: false };
         let mut unnamed = Unnamed::create(&target).unwrap();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_a_temporary_name_gets_its_own() {
+    fn temporarily_named_file_is_renamed_or_removed() {
         let dir = tempfile::tempdir().unwrap();
         let target = Target { path: dir.path().join("x"), replace: false };
         let temporary = target.temporary();
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_given_up_leaves_nothing() {
+    fn dropped_export_file_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         drop(Unnamed::create(&Target { path: dir.path().join("x"), replace: false }).unwrap());
         assert_eq!(names(dir.path()), Vec::<String>::new());
     }
 
     #[test]
-    fn what_is_there_goes_only_when_it_may() {
+    fn existing_file_is_replaced_only_on_request() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         let keep = Target { path: path.clone(), replace: false };

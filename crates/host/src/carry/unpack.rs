@@ -1,8 +1,8 @@
-//! Reading an archive that anybody may have made: nothing of it is believed before all of it was read.
+//! Reads an archive that anybody may have made. Nothing of it is trusted before all of it was read.
 //!
-//! Its members must be exactly those of its manifest, in order, as plain files of the sizes it says; names in it are
-//! compared and never used as paths. So there is nothing to be said about links, parents and absolute paths: they are
-//! not what comes next.
+//! The members must be exactly those of the manifest, in order, as plain files of the listed sizes. Names are compared
+//! and never used as paths. Links, `..` and absolute paths need no special case, because they never are the expected
+//! member.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, Read};
@@ -22,22 +22,22 @@ use crate::templates::manifest as template;
 
 const BLOCK: usize = 256 << 10;
 
-/// An archive ends with zeroes, up to this many where it was written in records of twenty blocks.
+/// An archive ends with zeroes: up to this many bytes if it was written in records of twenty blocks.
 const MAX_END: u64 = 64 << 10;
 
-/// Files of a template never change.
+/// The mode of a template's files, which never change.
 const FROZEN: u32 = 0o444;
 
 type Stream = zstd::Decoder<'static, BufReader<File>>;
 
-/// Where the members go.
+/// The paths that the members are unpacked to.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct MemberPaths {
     pub(super) disk: PathBuf,
     pub(super) memory: PathBuf,
 }
 
-impl Places {
+impl MemberPaths {
     fn of(&self, member: Member) -> PathBuf {
         match member {
             Member::Disk => self.disk.clone(),
@@ -48,16 +48,16 @@ impl Places {
     }
 }
 
-/// What a file says is in it. Only its beginning is read: that it is whole is not known.
+/// Reads the manifest of a file. It reads only the beginning, so it does not tell whether the file is complete.
 pub(super) fn look(path: &Path) -> Result<Manifest, CarryError> {
     let mut archive = tar::Archive::new(open(path)?);
     Ok(Walk::begin(path, &mut archive)?.manifest()?.0)
 }
 
-/// Unpacks a file and compares its hashes. Memory that is not wanted is read and compared as well, but not kept.
+/// Unpacks a file and compares its hashes. Memory that is not wanted is read and compared, but not kept.
 pub(super) fn unpack(
     path: &Path,
-    places: &Places,
+    paths: &MemberPaths,
     wants_memory: impl FnOnce(&Manifest) -> bool,
     mut meter: Meter,
 ) -> Result<Manifest, CarryError> {
@@ -67,41 +67,41 @@ pub(super) fn unpack(
     let keeps_memory = manifest.has_memory() && wants_memory(&manifest);
     let is_kept = |member: Member| member == Member::Disk || keeps_memory;
     let kept = manifest.members.iter().filter(|member| is_kept(member.name));
-    refuse_without_room(places, kept.map(|member| member.bytes).sum())?;
+    refuse_without_room(paths, kept.map(|member| member.bytes).sum())?;
     if keeps_memory {
-        fs::create_dir(&places.memory).map_err(FileError::at("make the directory", &places.memory))?;
+        fs::create_dir(&paths.memory).map_err(FileError::at("create the directory", &paths.memory))?;
     }
     meter.total = manifest.content_bytes();
     let mut read = Hashes::default();
     read.add(MANIFEST, hex(&Sha256::digest(&text)));
     for MemberSize { name, bytes } in &manifest.members {
-        let place = is_kept(*name).then(|| places.of(*name));
+        let place = is_kept(*name).then(|| paths.of(*name));
         read.add(name.as_str(), walk.member(*name, *bytes, place.as_deref(), &mut meter)?);
     }
     let flawed = |flaw| CarryError::Flawed { file: path.to_owned(), flaw };
     let said = walk.text(HASHES, MAX_HASHES)?;
     Hashes::parse(&said).and_then(|said| read.compare(&said)).map_err(flawed)?;
     walk.end()?;
-    read_out(archive.into_inner()).map_err(flawed)?;
+    expect_end(archive.into_inner()).map_err(flawed)?;
     if keeps_memory {
-        freeze(places)?;
+        freeze(paths)?;
     }
     Ok(manifest)
 }
 
 fn open(path: &Path) -> Result<Stream, CarryError> {
     let failed = || FileError::at("read", path);
-    // Without waiting for whoever might write into a pipe.
+    // Opening a pipe must not wait for its writer.
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path).map_err(failed())?;
     let flawed = |flaw| CarryError::Flawed { file: path.to_owned(), flaw };
     if !file.metadata().map_err(failed())?.is_file() {
-        return Err(flawed(Flaw::Foreign("it is not a plain file".to_owned())));
+        return Err(flawed(Flaw::Foreign("not a regular file".to_owned())));
     }
     zstd::Decoder::new(file).map_err(|error| flawed(Flaw::Unreadable(error)))
 }
 
-/// One walk over the members of an archive.
+/// A pass over the members of an archive.
 struct Walk<'a> {
     path: &'a Path,
     entries: tar::Entries<'a, Stream>,
@@ -111,7 +111,7 @@ impl<'a> Walk<'a> {
     fn begin(path: &'a Path, archive: &'a mut tar::Archive<Stream>) -> Result<Self, CarryError> {
         let entries = archive.entries();
         let flawed = |error| CarryError::Flawed { file: path.to_owned(), flaw: Flaw::Unreadable(error) };
-        // Raw: names and sizes in extended headers, of any length, are not read but refused.
+        // In raw mode, extended headers with names and sizes of any length are refused and not read.
         Ok(Self { path, entries: entries.map_err(flawed)?.raw(true) })
     }
 
@@ -119,10 +119,10 @@ impl<'a> Walk<'a> {
         CarryError::Flawed { file: self.path.to_owned(), flaw }
     }
 
-    /// The manifest, and the text that it is hashed by.
+    /// The manifest, and the text whose hash is compared.
     fn manifest(&mut self) -> Result<(Manifest, Vec<u8>), CarryError> {
         let text = match self.text(MANIFEST, MAX_MANIFEST) {
-            // What does not even begin like one is not a damaged one.
+            // A file that does not even begin like an archive is foreign, not damaged.
             Err(CarryError::Flawed { flaw: Flaw::Unreadable(error), .. }) => {
                 return Err(self.flawed(Flaw::Foreign(error.to_string())));
             }
@@ -146,7 +146,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads a member, into a file if there is a place for it. Returns its hash.
+    /// Reads a member, and writes it to `place` if there is one. Returns its hash.
     fn member(
         &mut self,
         member: Member,
@@ -192,7 +192,8 @@ impl<'a> Walk<'a> {
             return Ok(entry);
         }
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        let found = if is_plain { format!("{name:?}") } else { format!("{name:?}, which is no plain file,") };
+        let found =
+            if is_plain { format!("{name:?}") } else { format!("{name:?}, which is not a regular file") };
         Err(self.flawed(Flaw::Order { expected: expected.to_owned(), found }))
     }
 
@@ -205,9 +206,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Reads to the very end, where the stream's own checksum is compared. Nothing but the archive's closing zeroes may
-/// be left.
-fn read_out(stream: Stream) -> Result<(), Flaw> {
+/// Reads to the very end, where zstd compares its own checksum. Only the archive's closing zeroes may be left.
+fn expect_end(stream: Stream) -> Result<(), Flaw> {
     let mut rest = Vec::new();
     stream.take(MAX_END + 1).read_to_end(&mut rest).map_err(Flaw::Unreadable)?;
     match rest.len() as u64 <= MAX_END && rest.iter().all(|byte| *byte == 0) {
@@ -216,19 +216,19 @@ fn read_out(stream: Stream) -> Result<(), Flaw> {
     }
 }
 
-fn freeze(places: &Places) -> Result<(), FileError> {
+fn freeze(paths: &MemberPaths) -> Result<(), FileError> {
     for member in [Member::Ram, Member::DeviceState] {
-        let path = places.of(member);
+        let path = paths.of(member);
         let mode = fs::Permissions::from_mode(FROZEN);
-        fs::set_permissions(&path, mode).map_err(FileError::at("freeze", &path))?;
+        fs::set_permissions(&path, mode).map_err(FileError::at("make read-only", &path))?;
     }
-    files::sync_dir(&places.memory)
+    files::sync_dir(&paths.memory)
 }
 
-fn refuse_without_room(places: &Places, needed_bytes: u64) -> Result<(), CarryError> {
-    let directory = places.disk.parent().unwrap_or(Path::new("/"));
+fn refuse_without_room(paths: &MemberPaths, needed_bytes: u64) -> Result<(), CarryError> {
+    let directory = paths.disk.parent().unwrap_or(Path::new("/"));
     let space = rustix::fs::statvfs(directory);
-    let space = space.map_err(|error| FileError::at("look at", directory)(error.into()))?;
+    let space = space.map_err(|error| FileError::at("get the free space of", directory)(error.into()))?;
     let available_bytes = space.f_bavail.saturating_mul(space.f_frsize);
     match needed_bytes <= available_bytes {
         true => Ok(()),

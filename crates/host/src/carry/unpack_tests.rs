@@ -1,4 +1,4 @@
-//! What an import takes and what it refuses.
+//! Tests of the archives that an import accepts and refuses.
 
 use std::io::Write;
 
@@ -32,7 +32,7 @@ fn of_memory(has_memory: bool) -> Manifest {
     manifest(DISK.len() as u64, memory)
 }
 
-/// A directory with a file that is as it should be.
+/// A directory with a valid exported file.
 fn exported(has_memory: bool) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, content: &[u8]| {
@@ -51,14 +51,14 @@ fn exported(has_memory: bool) -> (TempDir, PathBuf) {
     (dir, target.path)
 }
 
-/// Unpacks into a directory of its own, and says what is in it afterwards.
+/// Unpacks into a new directory, and returns that too.
 fn unpacked(file: &Path, memory: bool) -> (Result<Manifest, CarryError>, TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let places = Places { disk: dir.path().join("disk"), memory: dir.path().join("memory") };
-    (unpack(file, &places, |_| memory, meter()), dir)
+    let paths = MemberPaths { disk: dir.path().join("disk"), memory: dir.path().join("memory") };
+    (unpack(file, &paths, |_| memory, meter()), dir)
 }
 
-/// An archive of any making.
+/// An archive with arbitrary headers.
 struct Hostile(tar::Builder<Vec<u8>>);
 
 impl Hostile {
@@ -70,7 +70,7 @@ impl Hostile {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(kind);
         header.set_size(size);
-        // Past the checks of the library.
+        // Bypasses the checks of the library.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.as_old_mut().linkname[..11].copy_from_slice(b"/etc/passwd");
         header.set_cksum();
@@ -126,13 +126,13 @@ fn plain_text() -> Vec<u8> {
     serde_json::to_vec(&plain()).unwrap()
 }
 
-/// Everything as it should be, up to the hashes.
+/// A valid archive without its hashes.
 fn whole() -> Hostile {
     Hostile::new().manifest(&plain()).file("disk.qcow2", DISK)
 }
 
 #[test]
-fn what_was_packed_is_unpacked() {
+fn packed_snapshot_unpacks_unchanged() {
     for (has_memory, wanted) in [(false, true), (true, true), (true, false)] {
         let (_dir, file) = exported(has_memory);
         assert_eq!(look(&file).unwrap(), of_memory(has_memory));
@@ -151,13 +151,13 @@ fn what_was_packed_is_unpacked() {
 }
 
 #[test]
-fn zeroes_cost_next_to_nothing() {
+fn archive_of_zero_pages_stays_small() {
     let (_dir, file) = exported(true);
     assert!(file.metadata().unwrap().len() < 4096, "{}", file.metadata().unwrap().len());
 }
 
 #[test]
-fn a_file_made_by_hand_is_as_good_if_it_holds_together() {
+fn consistent_handmade_archive_is_accepted() {
     let text = plain_text();
     let archive = whole().hashes(&[(MANIFEST, &text), ("disk.qcow2", DISK)]);
     let (_dir, file) = archive.written(b"");
@@ -165,7 +165,7 @@ fn a_file_made_by_hand_is_as_good_if_it_holds_together() {
 }
 
 #[test]
-fn files_of_another_kind_are_told_apart() {
+fn foreign_files_are_refused_without_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     let zip = zstd::encode_all(&b"no archive"[..], 1).unwrap();
@@ -186,12 +186,12 @@ fn files_of_another_kind_are_told_apart() {
 }
 
 #[test]
-fn members_that_are_not_next_are_refused_whatever_they_are() {
+fn unexpected_archive_members_are_refused() {
     let disk = DISK.len() as u64;
     let after = |kind, name: &str| Hostile::new().manifest(&plain()).add(kind, name, disk, DISK).refusal();
     for name in ["../disk.qcow2", "/etc/passwd", "./disk.qcow2", "disk.qcow2/", "memory/ram", "x", ""] {
         let refusal = after(EntryType::Regular, name);
-        assert_eq!(refusal, format!("disk.qcow2 should be next in it, and {name:?} is"));
+        assert_eq!(refusal, format!("expected disk.qcow2, found {name:?}"));
     }
     for kind in [
         EntryType::Symlink,
@@ -207,22 +207,22 @@ fn members_that_are_not_next_are_refused_whatever_they_are() {
         EntryType::XGlobalHeader,
     ] {
         let refusal = after(kind, "disk.qcow2");
-        assert!(refusal.contains("no plain file"), "{kind:?}: {refusal}");
+        assert!(refusal.contains("not a regular file"), "{kind:?}: {refusal}");
     }
     let again = whole().file("disk.qcow2", DISK).refusal();
-    assert_eq!(again, r#"hashes.json should be next in it, and "disk.qcow2" is"#);
-    assert!(Hostile::new().file("disk.qcow2", DISK).refusal().starts_with("manifest.json should be next"));
+    assert_eq!(again, r#"expected hashes.json, found "disk.qcow2""#);
+    assert!(Hostile::new().file("disk.qcow2", DISK).refusal().starts_with("expected manifest.json"));
 }
 
 #[test]
-fn sizes_that_are_not_as_said_are_refused_before_anything_is_written() {
+fn wrong_member_sizes_are_refused() {
     let manifest = || Hostile::new().manifest(&plain());
     let huge = manifest().add(EntryType::Regular, "disk.qcow2", 1 << 60, DISK).refusal();
-    assert_eq!(huge, "disk.qcow2 should have 8 bytes and has 1152921504606846976");
+    assert_eq!(huge, "disk.qcow2 has 1152921504606846976 bytes instead of 8");
     assert!(manifest().file("disk.qcow2", b"short").refusal().contains("has 5"));
     let long = vec![b' '; MAX_MANIFEST as usize + 1];
-    assert!(Hostile::new().file(MANIFEST, &long).refusal().contains("should have"));
-    assert!(whole().file(HASHES, &long).refusal().contains("should have"));
+    assert!(Hostile::new().file(MANIFEST, &long).refusal().contains("bytes instead of"));
+    assert!(whole().file(HASHES, &long).refusal().contains("bytes instead of"));
     let mut large = plain();
     large.machine.resources.disk_gb = u32::MAX;
     large.members[0].bytes = 1 << 50;
@@ -231,40 +231,40 @@ fn sizes_that_are_not_as_said_are_refused_before_anything_is_written() {
 }
 
 #[test]
-fn content_that_is_not_what_was_hashed_is_refused() {
+fn wrong_hashes_and_trailing_data_are_refused() {
     let text = plain_text();
     let (manifest, disk) = ((MANIFEST, &*text), ("disk.qcow2", DISK));
-    assert!(whole().refusal().contains("it ends where hashes.json should be next"));
-    assert!(whole().file(HASHES, b"{").refusal().contains("its hashes are wrong"));
-    assert!(whole().hashes(&[disk]).refusal().contains("none of manifest.json"));
-    assert!(whole().hashes(&[manifest]).refusal().contains("none of disk.qcow2"));
+    assert!(whole().refusal().contains("it ends before hashes.json"));
+    assert!(whole().file(HASHES, b"{").refusal().contains("invalid hashes"));
+    assert!(whole().hashes(&[disk]).refusal().contains("no hash of manifest.json"));
+    assert!(whole().hashes(&[manifest]).refusal().contains("no hash of disk.qcow2"));
     let more = whole().hashes(&[manifest, disk, ("x", b"")]).refusal();
-    assert!(more.contains("what is not in it"), "{more}");
+    assert!(more.contains("that it does not contain"), "{more}");
     let other = whole().hashes(&[manifest, ("disk.qcow2", b"another")]).refusal();
-    assert_eq!(other, "the content of disk.qcow2 is not what was exported");
+    assert_eq!(other, "the content of disk.qcow2 does not match its hash");
     let other = whole().hashes(&[(MANIFEST, b"another"), disk]).refusal();
-    assert_eq!(other, "the content of manifest.json is not what was exported");
+    assert_eq!(other, "the content of manifest.json does not match its hash");
     let sound = || whole().hashes(&[manifest, disk]);
-    assert_eq!(sound().file("x", b"").refusal(), "something follows its end");
+    assert_eq!(sound().file("x", b"").refusal(), "unexpected data after its end");
     let bomb = zstd::encode_all(&*vec![0; 1 << 20], 1).unwrap();
-    assert_eq!(sound().refusal_with(&bomb), "something follows its end");
+    assert_eq!(sound().refusal_with(&bomb), "unexpected data after its end");
     let other = zstd::encode_all(&b"x"[..], 1).unwrap();
-    assert_eq!(sound().refusal_with(&other), "something follows its end");
-    assert!(sound().refusal_with(b"not zstd").contains("damaged or cut off"));
+    assert_eq!(sound().refusal_with(&other), "unexpected data after its end");
+    assert!(sound().refusal_with(b"not zstd").contains("damaged or truncated"));
 }
 
 #[test]
-fn whoever_gives_up_is_not_kept_waiting() {
+fn unpacking_stops_when_cancelled() {
     let (_dir, file) = exported(true);
     let dir = tempfile::tempdir().unwrap();
-    let places = Places { disk: dir.path().join("disk"), memory: dir.path().join("memory") };
+    let paths = MemberPaths { disk: dir.path().join("disk"), memory: dir.path().join("memory") };
     let cancel = CancellationToken::new();
     cancel.cancel();
     let meter = Meter::new("testing", &Progress::silent(), &cancel);
-    assert!(matches!(unpack(&file, &places, |_| true, meter), Err(CarryError::Cancelled)));
+    assert!(matches!(unpack(&file, &paths, |_| true, meter), Err(CarryError::Cancelled)));
 }
 
-/// Whether what came out of a changed file is what went in.
+/// Whether a changed file was unpacked to the original content.
 fn is_sound(result: &Result<Manifest, CarryError>, dir: &TempDir) -> bool {
     let read = |name: &str| fs::read(dir.path().join(name)).unwrap_or_default();
     result.as_ref().is_ok_and(|manifest| *manifest == of_memory(true))
@@ -278,7 +278,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_file_that_was_cut_off_is_noticed(part in 0.0..1.0f64) {
+    fn truncated_archive_is_refused(part in 0.0..1.0f64) {
         let (_dir, file) = exported(true);
         let whole = fs::read(&file).unwrap();
         let length = (whole.len() as f64 * part) as usize;
@@ -287,7 +287,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bit_that_changed_is_noticed_or_makes_no_difference(at in any::<prop::sample::Index>(), bit in 0u32..8) {
+    fn flipped_file_bit_is_detected_or_harmless(at in any::<prop::sample::Index>(), bit in 0u32..8) {
         let (_dir, file) = exported(true);
         let mut bytes = fs::read(&file).unwrap();
         let at = at.index(bytes.len());
@@ -298,19 +298,19 @@ proptest! {
     }
 
     #[test]
-    fn so_is_one_in_the_archive_within(at in any::<prop::sample::Index>(), bit in 0u32..8) {
+    fn flipped_tar_bit_is_detected_or_harmless(at in any::<prop::sample::Index>(), bit in 0u32..8) {
         let (_dir, file) = exported(true);
         let mut archive = zstd::decode_all(File::open(&file).unwrap()).unwrap();
         let at = at.index(archive.len());
         archive[at] ^= 1u8 << bit;
-        // Whoever packs it again has no checksum to fear but ours.
+        // A repacked archive has a valid zstd checksum, so only our own hashes can detect the change.
         fs::write(&file, zstd::encode_all(&*archive, 1).unwrap()).unwrap();
         let (result, dir) = unpacked(&file, true);
         prop_assert!(result.is_err() || is_sound(&result, &dir), "byte {at}");
     }
 
     #[test]
-    fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..4000), packed: bool) {
+    fn random_bytes_are_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..4000), packed: bool) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         let content = if packed { zstd::encode_all(&*bytes, 1).unwrap() } else { bytes };

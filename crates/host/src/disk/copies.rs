@@ -1,13 +1,13 @@
-//! Layers of images that lie on another file system than the volumes.
+//! Copies of image layers for volumes on another file system.
 //!
-//! A hard link keeps a layer alive whatever becomes of the image or the template it came from. Where none can be made, the
-//! file is copied once into a directory beside that of the volumes, and every volume gets a link to that copy:
+//! A hard link keeps a layer alive after its image or template was removed. If no link is possible, the file is copied
+//! once into a directory beside the one of the volumes, and every volume gets a link to that copy:
 //!
 //! ```text
 //! cache/images/debian/disk.qcow2  ──copy──▶  data/layers/5f1c….qcow2  ──link──▶  data/workspaces/0f8f…/layer0.qcow2
 //! ```
 //!
-//! A copy that no volume links to any more stays for the next volume, and goes when another copy is made.
+//! A copy without links stays for the next volume, and is removed when another copy is made.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -20,13 +20,13 @@ use sha2::{Digest as _, Sha256};
 use crate::files::{self, FileError};
 use crate::hex::hex;
 
-/// Beside the directory that holds those of the volumes.
+/// The directory of the copies, beside the one that holds the volumes.
 const DIRECTORY: &str = "layers";
 
-/// Gives a file of an image a name in a volume's directory that outlives the image.
+/// Gives an image's file a name in a volume's directory, so that the layer outlives the image.
 pub(super) fn link(image: &Path, link: &Path) -> Result<(), FileError> {
     match fs::hard_link(image, link) {
-        // Another file system, another user's file, or as many links as the file system allows.
+        // The image is on another file system, belongs to another user, or has as many links as possible.
         Err(error)
             if matches!(
                 error.kind(),
@@ -39,8 +39,8 @@ pub(super) fn link(image: &Path, link: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Replaces a symbolic link to an image, which earlier versions made, by a link to a copy. One that leads nowhere stays as
-/// it is: whoever reads the layer is told.
+/// Replaces a symbolic link to an image, which earlier versions made, by a link to a copy. A dangling link stays;
+/// reading the layer then fails.
 pub(super) fn hold(layer: &Path) -> Result<(), FileError> {
     let Ok(image) = fs::read_link(layer) else { return Ok(()) };
     if !image.exists() {
@@ -57,7 +57,7 @@ fn link_to_copy(image: &Path, link: &Path) -> Result<(), FileError> {
     let data = link.ancestors().nth(3).unwrap_or(Path::new("/"));
     let dir = data.join(DIRECTORY);
     files::make_private_dir(&dir)?;
-    // Held until the volume has its link: a copy without one may go.
+    // The lock is held until the volume has its link, because a copy without links may be removed.
     let _lock = lock(&dir)?;
     let copy = dir.join(name_of(image)?);
     if !copy.exists() {
@@ -73,7 +73,7 @@ fn lock(dir: &Path) -> Result<File, FileError> {
     open.and_then(|file| file.lock().map(|()| file)).map_err(FileError::at("lock", &path))
 }
 
-/// The same for as long as the file is the same one with the same content: images are replaced, never written to.
+/// A name that changes with the file or its content. Images are replaced, never written to.
 fn name_of(image: &Path) -> Result<String, FileError> {
     let file = fs::metadata(image).map_err(FileError::at("read", image))?;
     let mut hash = Sha256::new();
@@ -93,10 +93,10 @@ fn make(image: &Path, copy: &Path) -> Result<(), FileError> {
         .and_then(|_bytes| File::open(&unnamed)?.sync_all())
         .and_then(|()| fs::rename(&unnamed, copy));
     if let Err(source) = made {
-        // The error that counts is the one of the copy; the next attempt writes over what is left.
+        // The error of the copy is the one that matters; the next attempt overwrites the leftover.
         let _ = fs::remove_file(&unnamed);
         return Err(FileError {
-            action: "copy to the file system of the workspaces",
+            action: "create a copy (on the file system of the workspaces) of",
             path: image.to_owned(),
             source,
         });
@@ -104,7 +104,7 @@ fn make(image: &Path, copy: &Path) -> Result<(), FileError> {
     files::sync_dir(copy.parent().unwrap_or(Path::new("/")))
 }
 
-/// Removes copies that no volume has a link to, and one that was cut short.
+/// Removes copies without links, and a copy that was interrupted.
 fn remove_unused(dir: &Path) -> Result<(), FileError> {
     for entry in fs::read_dir(dir).map_err(FileError::at("read", dir))?.flatten() {
         let path: PathBuf = entry.path();
@@ -120,7 +120,7 @@ fn remove_unused(dir: &Path) -> Result<(), FileError> {
 mod tests {
     use super::*;
 
-    /// Volumes in one directory and an image that is taken to be on another file system.
+    /// Volumes in one directory, and an image that counts as one on another file system.
     struct Site(tempfile::TempDir);
 
     impl Site {
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn image_on_another_file_system_is_copied() {
-        // Memory is a file system of its own nearly everywhere; where it is not, a plain link is right.
+        // `/dev/shm` nearly always is another file system; if not, a plain link is right.
         let Ok(elsewhere) = tempfile::tempdir_in("/dev/shm") else { return };
         let site = Site::new();
         let image = elsewhere.path().join("image");

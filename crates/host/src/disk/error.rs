@@ -1,4 +1,4 @@
-//! Why something could not be done with a volume.
+//! The errors of operations on volumes.
 
 use std::path::PathBuf;
 
@@ -14,39 +14,39 @@ pub enum DiskError {
     TooSmall { image: String, wanted_gib: u64, needed_gib: u64 },
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("{} is not a disk we can use: {source}", path.display())]
+    #[error("cannot use {} as a disk: {source}", path.display())]
     Format { path: PathBuf, source: HeaderError },
     #[error("there is no disk in {}", .0.display())]
     NoVolume(PathBuf),
-    #[error("{} describes no volume: {reason}", path.display())]
+    #[error("{} is not a valid volume record: {reason}", path.display())]
     Record { path: PathBuf, reason: String },
     #[error(
-        "{} is missing, and only it says how {layers} layers beside the first belong together; nothing was changed: put it \
-         back from a backup",
+        "{} is missing, and only it records how {layers} more layers belong together; nothing was changed; restore it \
+         from a backup",
         path.display()
     )]
     RecordLost { path: PathBuf, layers: usize },
     #[error(
-        "{} does not have the snapshot {snapshot}, which is listed, and names none of {layers} layers beside it: it is older \
-         than they are, or damaged; nothing was changed: put the last one back from a backup",
+        "{} is outdated or damaged: it lacks the snapshot {snapshot} of the ledger and {layers} layers beside it; nothing was \
+         changed; restore the latest one from a backup",
         path.display()
     )]
     RecordBehind { path: PathBuf, snapshot: SnapshotId, layers: usize },
-    #[error("the disk lacks its layer {}", .0.display())]
+    #[error("the layer {} of the disk is missing", .0.display())]
     NoLayer(PathBuf),
-    #[error("the layer {} stands on {on:?}, which is not among the workspace's layers", layer.display())]
+    #[error("the layer {} has the backing file {on:?}, which is not a layer of the workspace", layer.display())]
     Outside { layer: PathBuf, on: String },
     #[error("the layers of the disk in {} refer to each other in a circle", .0.display())]
     Circle(PathBuf),
     #[error("the disk in {} has no snapshot {snapshot}", directory.display())]
     NoSnapshot { directory: PathBuf, snapshot: SnapshotId },
-    #[error("the disk in {} has the snapshot {snapshot} already", directory.display())]
+    #[error("the disk in {} already has the snapshot {snapshot}", directory.display())]
     SnapshotExists { directory: PathBuf, snapshot: SnapshotId },
-    #[error("the snapshot {snapshot} of the disk in {} was begun and neither finished nor abandoned", directory.display())]
+    #[error("the snapshot {snapshot} of the disk in {} was started, but neither finished nor cancelled", directory.display())]
     Pivoting { directory: PathBuf, snapshot: SnapshotId },
-    #[error("the snapshot {snapshot} of the disk in {} was not begun", directory.display())]
+    #[error("the snapshot {snapshot} of the disk in {} was not started", directory.display())]
     NotPivoting { directory: PathBuf, snapshot: SnapshotId },
-    #[error("the machine writes to {}, but its disk is {}", running.display(), head.display())]
+    #[error("the VM writes to {}, but the head of its disk is {}", running.display(), head.display())]
     OtherHead { running: PathBuf, head: PathBuf },
     #[error("{} cannot be merged into the layer below it", .0.display())]
     NotRedundant(PathBuf),

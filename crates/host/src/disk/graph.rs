@@ -1,4 +1,4 @@
-//! Which layers a volume needs and which it could do without: decisions over names, without any file.
+//! Decides which layers a volume needs and which it can do without. It works on names and touches no file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,44 +8,44 @@ use super::layer_name::LayerName;
 use super::storage::KeyframeDue;
 use super::volume::{MergeNote, Volume};
 
-/// What a layer's file says of itself.
+/// The properties of a layer's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerInfo {
     pub backing: Option<LayerName>,
     pub virtual_bytes: u64,
-    /// What it takes on the host.
+    /// The space it takes on the host.
     pub used_bytes: u64,
-    /// Another directory has it too.
+    /// Whether another directory has a link to it.
     pub shared: bool,
 }
 
-/// A volume's layers by name, all that its head and snapshots stand on.
+/// The layers that a volume's head and snapshots are built on, by name.
 #[derive(Clone, Debug)]
 pub(super) struct Graph {
     pub(super) layers: BTreeMap<LayerName, LayerInfo>,
 }
 
-/// A merge that makes sense.
+/// Two layers that can be merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Redundant {
     pub(super) note: MergeNote,
     pub(super) above: Vec<LayerName>,
-    /// All of `child` is in `into` already; only names are to be changed.
+    /// The data of `child` is already in `into`; only backing names are left to change.
     pub(super) copied: bool,
 }
 
 impl Graph {
-    /// From a layer down to the image.
+    /// The layers from `top` down to the image.
     pub(super) fn chain<'a>(&'a self, top: &'a LayerName) -> impl Iterator<Item = &'a LayerName> {
         let below = |name: &&'a LayerName| self.layers.get(name)?.backing.as_ref();
         std::iter::successors(Some(top), below).filter(|name| self.layers.contains_key(name))
     }
 
-    /// What the volume stands on.
+    /// The layers that the volume is built on.
     pub(super) fn needed(&self, volume: &Volume) -> BTreeSet<LayerName> {
         let mut needed = BTreeSet::new();
         for top in volume.marked() {
-            // What lies below a layer that was met before was met then as well.
+            // The layers below one that was visited before were visited with it.
             for layer in self.chain(top) {
                 if !needed.insert(layer) {
                     break;
@@ -55,7 +55,7 @@ impl Graph {
         needed.into_iter().cloned().collect()
     }
 
-    /// Whether some layer stands on itself, so that a chain would have no end.
+    /// Whether a layer is, directly or not, its own backing, so that a chain would never end.
     pub(super) fn is_circular(&self) -> bool {
         let mut grounded = BTreeSet::new();
         self.layers.keys().any(|top| {
@@ -67,7 +67,7 @@ impl Graph {
         })
     }
 
-    /// Those among the needed that lie directly on a layer.
+    /// The needed layers that are directly on top of a layer.
     pub(super) fn above(&self, needed: &BTreeSet<LayerName>, layer: &LayerName) -> Vec<LayerName> {
         let on = |name: &&LayerName| {
             self.layers.get(*name).is_some_and(|info| info.backing.as_ref() == Some(layer))
@@ -75,8 +75,8 @@ impl Graph {
         needed.iter().filter(on).cloned().collect()
     }
 
-    /// The merges that make sense, the lowest first. One that was begun and has only names left to change is the first
-    /// of all, whatever else is true of it.
+    /// The possible merges, the lowest first. A begun merge with only backing names left to change comes before all
+    /// others.
     pub(super) fn redundant(&self, volume: &Volume) -> Vec<Redundant> {
         let needed = self.needed(volume);
         let begun = self.begun(volume).filter(|merge| merge.copied);
@@ -95,7 +95,7 @@ impl Graph {
         begun.into_iter().chain(found.into_iter().map(|(_, merge)| merge)).collect()
     }
 
-    /// The merge that was noted, if there is still something to merge.
+    /// The merge noted in the record, if it is not finished.
     pub(super) fn begun(&self, volume: &Volume) -> Option<Redundant> {
         let note = volume.merging.clone()?;
         let needed = self.needed(volume);
@@ -113,10 +113,10 @@ impl Graph {
         above.is_empty().then_some(child)
     }
 
-    /// Both are this volume's alone, and nothing else is going on with them.
+    /// Both layers belong to this volume alone, and no other operation uses them.
     fn may_merge(&self, volume: &Volume, child: &LayerName, into: &LayerName) -> bool {
         let pivoting = volume.pivot.iter().any(|pivot| [&pivot.from, &pivot.to].contains(&child));
-        // A keyframe was made of what this layer holds, and must go on to read as it does.
+        // A finished keyframe was made of this layer, whose content must not change.
         let flattening = volume.flattening.iter().any(|note| [child, into].contains(&&note.top));
         let alone =
             |name: &LayerName| name.is_own() && self.layers.get(name).is_some_and(|info| !info.shared);
@@ -124,9 +124,10 @@ impl Graph {
         !pivoting && !flattening && alone(child) && alone(into) && size(child) == size(into)
     }
 
-    /// The layers below the head that one could stand for, the topmost first: as many as are due, with no keyframe among
-    /// them, and nothing below them that is too large to be copied. Those on top of them must be this volume's alone,
-    /// because they are put on the keyframe, which others lack.
+    /// The layers below the head that one keyframe can replace, the topmost first. There are at least as many as `due`
+    /// says, none of them is a keyframe, and the run ends before its size exceeds the limit. The layers on top of the
+    /// run must belong to this volume alone, because their backing becomes the keyframe, which other volumes do not
+    /// have.
     pub(super) fn long_run(&self, volume: &Volume, due: KeyframeDue) -> Vec<LayerName> {
         let needed = self.needed(volume);
         let frozen = self.chain(&volume.head).skip(1);
@@ -146,8 +147,8 @@ impl Graph {
         }
     }
 
-    /// What would be removed, and which two layers could be merged, if a snapshot were dropped.
-    pub(super) fn without(&self, volume: &Volume, id: SnapshotId) -> Without {
+    /// The layers that would be removed, and the merge that would become possible, if a snapshot were deleted.
+    pub(super) fn effect_of_deleting(&self, volume: &Volume, id: SnapshotId) -> DeletionEffect {
         let mut after = volume.clone();
         let layer = after.snapshots.remove(&id);
         let needed = self.needed(&after);
@@ -157,13 +158,13 @@ impl Graph {
             let child = self.only_child(&needed, &into)?;
             self.may_merge(&after, &child, &into).then_some(MergeNote { child, into })
         });
-        Without { unneeded, merge }
+        DeletionEffect { unneeded, merge }
     }
 }
 
-/// What dropping a snapshot would bring.
+/// The effect of deleting a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Without {
+pub(super) struct DeletionEffect {
     pub(super) unneeded: Vec<LayerName>,
     pub(super) merge: Option<MergeNote>,
 }
@@ -172,7 +173,7 @@ pub(super) struct Without {
 mod tests {
     use super::*;
 
-    /// Layers by number, each with the number of the one it lies on.
+    /// A graph of numbered layers, each with the number of its backing.
     fn graph(layers: &[(u32, Option<u32>)]) -> Graph {
         let info = |backing: Option<u32>| LayerInfo {
             backing: backing.map(name),
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_is_redundant_when_nobody_asks_for_it_and_one_lies_on_it() {
+    fn unmarked_layer_with_one_child_is_redundant() {
         let line = graph(&[(1, None), (2, Some(1)), (3, Some(2)), (4, Some(3))]);
         assert_eq!(merges(&line, &volume(4, &[1, 2, 3])), []);
         assert_eq!(merges(&line, &volume(4, &[1, 3])), [(name(3), name(2))]);
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_or_of_another_size_is_not_redundant() {
+    fn shared_or_resized_layers_are_not_redundant() {
         let mut line = graph(&[(1, None), (2, Some(1))]);
         for layer in [1, 2] {
             for change in
@@ -228,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_found() {
+    fn circular_layers_are_detected() {
         assert!(graph(&[(1, Some(1))]).is_circular());
         assert!(graph(&[(1, Some(3)), (2, Some(1)), (3, Some(2)), (4, Some(3))]).is_circular());
         assert!(!graph(&[(1, None), (2, Some(1)), (3, Some(1)), (4, Some(3))]).is_circular());
     }
 
     #[test]
-    fn a_run_ends_at_a_keyframe_or_the_image() {
+    fn layer_run_ends_at_keyframe_or_image() {
         let line = graph(&[(1, None), (2, Some(1)), (3, Some(2)), (4, Some(3))]);
         let mut volume = volume(4, &[1, 2, 3]);
         assert_eq!(line.long_run(&volume, KeyframeDue::after(3)), [name(3), name(2), name(1)]);

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The first layer of a volume, and the only one of a template.
+/// The first layer of a volume, and the only one that a template makes itself.
 pub const DISK_FILE: &str = "disk.qcow2";
 
 const SUFFIX: &str = ".qcow2";
 
-/// Digits of a layer's own name. They only have to differ within a workspace and what was forked from it.
+/// The number of digits in a generated name. Names only have to be unique within a workspace and its forks.
 const DIGITS: usize = 16;
 
-/// A file beside the others, and never one elsewhere.
+/// The bare name of a layer's file, which cannot lead to another directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LayerName(String);
@@ -24,13 +24,13 @@ impl LayerName {
         Self(format!("{}{SUFFIX}", &digits[..DIGITS]))
     }
 
-    /// The first layer that a volume itself makes.
+    /// The first layer that a volume makes itself.
     pub(crate) fn first() -> Self {
         Self(DISK_FILE.to_owned())
     }
 
-    /// Layer `index` of what a volume was made from. A template's disk is made with the same names, which is
-    /// what makes its backing reference hold in every directory.
+    /// Layer `index` of what a volume was made from. A template's disk uses the same names, so that its backing
+    /// reference is valid in every directory.
     pub(crate) fn of_image(index: usize) -> Self {
         Self(format!("layer{index}{SUFFIX}"))
     }
@@ -43,12 +43,12 @@ impl LayerName {
         bare.then(|| Self(text.to_owned()))
     }
 
-    /// The name in a path that a caller got from us.
+    /// The name in a path that the storage returned.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         Self::parse(path.file_name()?.to_str()?)
     }
 
-    /// Whether a volume made this layer, so that it may be merged and removed. The others are the image's.
+    /// Whether a volume made this layer, so that it may be merged and removed. All others are the image's.
     pub(crate) fn is_own(&self) -> bool {
         let stem = self.0.strip_suffix(SUFFIX).unwrap_or_default();
         let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_never_leads_out_of_its_directory() {
+    fn layer_name_never_leaves_its_directory() {
         for text in ["../x.qcow2", "/x.qcow2", ".qcow2", ".x.qcow2", "", "x", "a/b.qcow2", "a\0.qcow2"] {
             assert_eq!(LayerName::parse(text), None, "{text:?}");
         }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn own_layers_and_the_images_are_told_apart() {
+    fn own_and_image_layer_names_are_distinguished() {
         let own = LayerName::unique();
         assert!(own.is_own() && !own.is_image(), "{own}");
         assert_ne!(own, LayerName::unique());

@@ -1,8 +1,8 @@
-//! The steps that everything done to a volume consists of: the seam between what is decided in
-//! [`engine`](super::engine) and where the layers are kept.
+//! The elementary steps of all operations on volumes: the interface between the decisions in [`engine`](super::engine)
+//! and a storage backend.
 //!
-//! Each step happens or does not. Content is durable when a step returns; that a name is there, or gone, is durable
-//! after [`Layers::sync`] or [`Layers::store`].
+//! Each step is done completely or not at all. Content is durable when a step returns. A new or removed name is
+//! durable after [`Layers::sync`] or [`Layers::store`].
 
 use std::path::Path;
 
@@ -13,25 +13,25 @@ use super::graph::LayerInfo;
 use super::layer_name::LayerName;
 
 pub trait Layers: Clone + Send + Sync + 'static {
-    /// The volume's record; `None` where there is none.
+    /// Reads the volume's record; `None` if there is none.
     fn load(&self, directory: &Path) -> Result<Option<String>, DiskError>;
 
     /// Replaces the volume's record.
     fn store(&self, directory: &Path, record: &str) -> Result<(), DiskError>;
 
-    /// Makes a directory for a volume, and says whether there was none.
+    /// Makes a directory for a volume, and returns whether there was none.
     fn make_directory(&self, directory: &Path) -> Result<bool, DiskError>;
 
-    /// The names of all that is in a directory; of one that is not there, none.
+    /// The names of all entries of a directory. A missing directory has none.
     fn names(&self, directory: &Path) -> Result<Vec<String>, DiskError>;
 
-    /// What a layer says of itself; `None` where there is none of that name.
+    /// The properties of a layer; `None` if it does not exist.
     fn inspect(&self, directory: &Path, layer: &LayerName) -> Result<Option<LayerInfo>, DiskError>;
 
-    /// Whether a machine has a layer open, as far as that can be seen.
+    /// Whether a VM has a layer open, as far as that can be told.
     fn is_open(&self, directory: &Path, layer: &LayerName) -> Result<bool, DiskError>;
 
-    /// Makes an empty layer on top of another, complete or not at all.
+    /// Makes an empty layer on top of another.
     fn create(
         &self,
         directory: &Path,
@@ -40,25 +40,25 @@ pub trait Layers: Clone + Send + Sync + 'static {
         virtual_bytes: u64,
     ) -> Result<(), DiskError>;
 
-    /// Gives a file of an image a name in the directory, and says how large a disk it is.
+    /// Gives an image's file a name in the directory, and returns its virtual size.
     fn adopt(&self, image: &Path, directory: &Path, layer: &LayerName) -> Result<u64, DiskError>;
 
-    /// Makes sure that no layer can vanish with the image it came from.
+    /// Makes sure that no layer vanishes together with the image it came from.
     fn hold(&self, directory: &Path) -> Result<(), DiskError>;
 
-    /// Gives a layer of another volume the same name in the directory.
+    /// Links a layer of another volume into the directory, under the same name.
     fn link(&self, source: &Path, directory: &Path, layer: &LayerName) -> Result<(), DiskError>;
 
-    /// Removes what has this name, a directory with all that is in it. Nothing is as good as removed.
+    /// Removes a file, or a directory with its content. A missing one counts as removed.
     fn remove(&self, directory: &Path, name: &str) -> Result<(), DiskError>;
 
     fn sync(&self, directory: &Path) -> Result<(), DiskError>;
 
-    /// Writes all that a layer holds into the one below it. Seen through `child`, nothing changes at any moment.
+    /// Writes the data of a layer into the one below it. Seen through `child`, the content never changes.
     fn commit(&self, directory: &Path, child: &LayerName, into: &LayerName) -> Result<(), DiskError>;
 
-    /// Makes a layer that holds what several do, the topmost first, complete or not at all. It lies on what the lowest
-    /// of them lies on. Ends soon, with an error, when it is stopped.
+    /// Makes a layer with the combined data of several layers, given from the topmost down. Its backing is that of the
+    /// lowest one. Returns early with an error when it is stopped.
     fn combine(
         &self,
         directory: &Path,
@@ -67,14 +67,14 @@ pub trait Layers: Clone + Send + Sync + 'static {
         stop: &CancellationToken,
     ) -> Result<(), DiskError>;
 
-    /// Puts a layer on top of another with the same content as the one it is on.
+    /// Changes the backing of a layer to another one with the same content.
     fn rebase(&self, directory: &Path, layer: &LayerName, backing: &LayerName) -> Result<(), DiskError>;
 
-    /// What a file, or a directory with its files, takes on the host: all of it, and what nobody else has. Nothing, if
-    /// it is not there.
+    /// The space that a file, or a directory with its files, takes on the host: in total, and without files that have
+    /// other links. A missing one takes none.
     fn tree_bytes(&self, directory: &Path, name: &str) -> Result<TreeBytes, DiskError>;
 
-    /// What [`Layers::commit`] would give back once `child` is gone.
+    /// The bytes that [`Layers::commit`] would free after `child` is removed.
     fn overlap(&self, directory: &Path, child: &LayerName, into: &LayerName) -> Result<u64, DiskError>;
 }
 

@@ -1,7 +1,7 @@
-//! Layers without files, for tests: a disk that can lose its power.
+//! A storage backend in memory, for tests that simulate a loss of power.
 //!
-//! Contents are maps from block to byte. As on a real disk, that a name is there or gone is certain only after a
-//! sync; [`MemoryStorage::power_loss`] takes back what was not.
+//! Contents are maps from block to byte. As on a real disk, a changed name is certain only after a sync;
+//! [`MemoryStorage::power_loss`] undoes the unsynced changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,7 +17,7 @@ use super::layers::{Layers, TreeBytes};
 use super::volume::VOLUME_FILE;
 use crate::files::FileError;
 
-/// What a block of content counts for in sizes.
+/// The size that each block of content counts for.
 pub const BLOCK: u64 = 64 << 10;
 
 #[derive(Clone, Debug, Default)]
@@ -25,9 +25,9 @@ pub struct MemoryStorage(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What each path names.
+    /// The entry that each path names.
     names: BTreeMap<PathBuf, Entry>,
-    /// The names that changed since the last sync, with what they named before; the oldest first.
+    /// The names that changed since the last sync, with their previous entries; the oldest first.
     unsynced: Vec<(PathBuf, Option<Entry>)>,
     layers: Vec<Layer>,
 }
@@ -36,9 +36,9 @@ struct State {
 enum Entry {
     Directory,
     Record(String),
-    /// By index; a layer with several names is shared.
+    /// An index into `layers`; a layer with several names is shared.
     Layer(usize),
-    /// Any other file, of so many bytes.
+    /// Any other file, with its size in bytes.
     Other(u64),
 }
 
@@ -56,7 +56,7 @@ impl Layer {
 }
 
 impl MemoryStorage {
-    /// Makes an image, to be used in a [`Backing`](super::Backing).
+    /// Adds an image, to be used in a [`Backing`](super::Backing).
     pub fn add_image(&self, path: &Path, virtual_bytes: u64, blocks: BTreeMap<u64, u8>) {
         let mut state = self.state();
         state.layers.push(Layer { backing: None, virtual_bytes, blocks });
@@ -64,7 +64,7 @@ impl MemoryStorage {
         state.names.insert(path.to_owned(), layer);
     }
 
-    /// Makes any other file.
+    /// Adds any other file.
     pub fn add_file(&self, path: &Path, bytes: u64) {
         let mut state = self.state();
         for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
@@ -73,7 +73,7 @@ impl MemoryStorage {
         state.names.insert(path.to_owned(), Entry::Other(bytes));
     }
 
-    /// Does what a machine does.
+    /// Writes to a layer, as a VM does.
     pub fn write_block(&self, file: &Path, block: u64, value: u8) -> Result<(), DiskError> {
         let mut state = self.state();
         let layer = state.layer(file)?;
@@ -81,7 +81,7 @@ impl MemoryStorage {
         Ok(())
     }
 
-    /// Reads a block through all layers below a file. What no layer has is zero.
+    /// Reads a block through a file and the layers below it. A block that no layer has is zero.
     pub fn read_block(&self, file: &Path, block: u64) -> Result<u8, DiskError> {
         let state = self.state();
         let mut path = file.to_owned();
@@ -95,12 +95,12 @@ impl MemoryStorage {
         }
     }
 
-    /// Takes back what was not synced, except where `keep` says otherwise.
+    /// Undoes unsynced changes, except those for which `keep` returns true.
     pub fn power_loss(&self, mut keep: impl FnMut() -> bool) {
         let mut state = self.state();
         let mut kept = BTreeSet::new();
         for (path, before) in std::mem::take(&mut state.unsynced).into_iter().rev() {
-            // A name that has its newest meaning has lost none of the older ones.
+            // If the newest change of a name is kept, its older ones are kept too.
             if kept.contains(&path) || keep() {
                 kept.insert(path);
             } else {

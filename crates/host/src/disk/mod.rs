@@ -1,15 +1,15 @@
-//! Disks of workspaces, their snapshots and forks.
+//! The disks of workspaces, with their snapshots and forks.
 //!
-//! [`Storage`] says what a backend can do, in plain types; [`Qcow2Storage`] keeps a volume as files that lie on top of
-//! each other, on an image that never changes:
+//! [`Storage`] lists what a backend can do. [`Qcow2Storage`] keeps a volume as a chain of qcow2 files on an image that
+//! never changes:
 //!
 //! ```text
 //! Storage ── engine (which steps, in which order) ──▶ Layers (one step)
 //!               │                                       └─ Qcow2Storage, memory::MemoryStorage
-//!            volume, graph (what there is, what is needed)
+//!            volume, graph (which layers exist, which are needed)
 //! ```
 //!
-//! [`qcow2_header`] reads and writes the format's first clusters itself, because starting `qemu-img` takes longer
+//! [`qcow2_header`] reads and writes the first clusters of a file itself, because starting `qemu-img` takes longer
 //! than everything else a restore does on the host.
 
 mod copies;

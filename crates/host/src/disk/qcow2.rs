@@ -1,15 +1,15 @@
-//! Layers as qcow2 files.
+//! The storage backend that keeps layers as qcow2 files.
 //!
-//! A workspace's directory holds its own layers and a second name (a hard link) for every layer below them, and the
-//! layers refer to each other by name only:
+//! A workspace's directory holds its own layers and a hard link to every layer below them. Layers refer to each other
+//! by bare names only:
 //!
 //! ```text
 //! 6f0c….qcow2 ──▶ disk.qcow2 ──▶ layer1.qcow2 ──▶ layer0.qcow2
 //! ```
 //!
-//! So removing or rebuilding an image, pruning a template, or destroying the workspace that another was forked from
-//! never takes the ground from under anybody; the space is freed when its last user is gone. An image on another file
-//! system cannot be linked: see [`copies`].
+//! So a volume keeps working when its image is removed or rebuilt, a template is pruned, or the workspace it was
+//! forked from is destroyed. The space of a layer is freed when its last link is gone. An image on another file system
+//! cannot be linked: see [`copies`].
 
 use std::fs::{self, File};
 use std::io;
@@ -37,17 +37,17 @@ use crate::files::{self, FileError};
 pub struct Qcow2Storage;
 
 impl Qcow2Storage {
-    /// As [`Storage::sizes`](super::Storage::sizes), for callers that may wait for a disk.
+    /// The blocking form of [`Storage::sizes`](super::Storage::sizes).
     pub fn sizes_now(directory: &Path, of: SizesOf) -> Result<VolumeSizes, DiskError> {
         engine::sizes(&Self, directory, of)
     }
 
-    /// As [`Storage::origin`](super::Storage::origin), for callers that may wait for a disk.
+    /// The blocking form of [`Storage::origin`](super::Storage::origin).
     pub fn origin_now(directory: &Path) -> Result<Option<SnapshotId>, DiskError> {
         engine::origin(&Self, directory)
     }
 
-    /// The snapshots in a volume's record, a parent before its children; for callers that may wait for a disk.
+    /// The snapshots in a volume's record, parents first. This call blocks.
     pub fn listed_now(directory: &Path) -> Result<Vec<DiskSnapshot>, DiskError> {
         engine::listed(&Self, directory)
     }
@@ -74,7 +74,7 @@ impl Layers for Qcow2Storage {
         let Some(entries) = found(fs::read_dir(directory)).map_err(failed())? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
         for entry in entries {
-            // Whatever has a name that is not UTF-8, we did not make it.
+            // A name that is not UTF-8 is not one of ours.
             names.extend(entry.map_err(failed())?.file_name().into_string().ok());
         }
         Ok(names)
@@ -89,13 +89,13 @@ impl Layers for Qcow2Storage {
             false => entry.clone(),
         };
         let header = read_header(&path)?;
-        // A guest that has taken QEMU over can write any name there. To take it for none would cut the chain, and what is
-        // below would count as needed by nobody.
+        // A guest that has taken over its QEMU can write any name there. If such a name counted as no backing, the
+        // chain would be cut and the layers below would look unneeded.
         let backing = match header.backing_file {
             None => None,
             Some(on) => match LayerName::parse(&on) {
                 Some(name) => Some(name),
-                // No machine writes to an image. Whether it can be used is found out when it is.
+                // No VM writes to an image. QEMU reports an image that cannot be used.
                 None if !layer.is_own() => None,
                 None => return Err(DiskError::Outside { layer: path, on }),
             },
@@ -110,7 +110,7 @@ impl Layers for Qcow2Storage {
 
     fn is_open(&self, directory: &Path, layer: &LayerName) -> Result<bool, DiskError> {
         let path = layer.in_dir(directory);
-        let failed = || FileError::at("look for a machine that has open", &path);
+        let failed = || FileError::at("check whether a VM has open", &path);
         let file = File::open(&path).map_err(failed())?;
         Ok(is_open(&file).map_err(failed())?)
     }
@@ -192,7 +192,7 @@ impl Layers for Qcow2Storage {
         match found(path.symlink_metadata()).map_err(failed())? {
             Some(meta) if meta.is_dir() => {
                 for entry in fs::read_dir(&path).map_err(failed())? {
-                    // A file that goes away while we look takes nothing.
+                    // A file that is removed meanwhile takes no space.
                     let meta = found(entry.and_then(|entry| entry.metadata())).map_err(failed())?;
                     meta.iter().for_each(&mut count);
                 }
@@ -216,7 +216,7 @@ fn read_header(path: &Path) -> Result<Header, DiskError> {
     Header::read(path).map_err(|source| DiskError::Format { path: path.to_owned(), source })
 }
 
-/// Gives a file its name, once what is in it is on disk. One that was not made leaves nothing.
+/// Makes a file durable and gives it its name. On an error, the file is removed.
 fn named(unnamed: &Path, path: &Path, made: Result<(), HeaderError>) -> Result<(), DiskError> {
     let named = made
         .and_then(|()| Ok(File::open(unnamed)?.sync_all()?))
@@ -227,7 +227,7 @@ fn named(unnamed: &Path, path: &Path, made: Result<(), HeaderError>) -> Result<(
     })
 }
 
-/// `None` for what is not there.
+/// `None` if it does not exist.
 fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -1,13 +1,14 @@
-//! Writes what layers hold into the layer below them, in place.
+//! Merges layers in place: writes their data into the layer below them.
 //!
 //! ```text
-//! 1  data goes to where the lower layer has it, or to clusters that are not in use; those are counted as used
-//! 2  the lower layer's tables point to the data
-//! 3  what is no longer in use is given back
+//! 1  write the data to the lower layer's clusters, or to unused ones, and count those as used
+//! 2  make the lower layer's tables point to the data
+//! 3  free the clusters that are no longer in use
 //! ```
 //!
-//! The first two are on disk before the next begins. Cut short in between, the lower layer is sound and may hold some of the
-//! upper one's data; whoever reads it through the upper one sees no difference, and doing it again completes it.
+//! Each of the first two steps is on disk before the next begins. After an interruption, the lower layer is sound and
+//! may hold some of the upper one's data. Seen through the upper layer, nothing has changed, and a repetition
+//! completes the merge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -25,32 +26,32 @@ use super::qcow2_refcounts::Refcounts;
 pub(super) fn commit(child: &Path, into: &Path) -> Result<(), HeaderError> {
     let upper = Upper::open(child)?;
     refuse_written(&upper.file)?;
-    take(&[upper], into, &CancellationToken::new())
+    write_into(&[upper], into, &CancellationToken::new())
 }
 
-/// Makes a layer that holds what several do, the topmost first, and lies on what the lowest of them lies on. Ends soon
-/// when it is stopped.
+/// Makes a layer with the combined data of several layers, given from the topmost down, on the backing of the lowest
+/// one. Returns early when it is stopped.
 pub(super) fn combine(of: &[PathBuf], path: &Path, stop: &CancellationToken) -> Result<(), HeaderError> {
     let uppers = of.iter().map(|path| Upper::open(path)).collect::<Result<Vec<_>, _>>()?;
-    let lowest = of.last().ok_or(HeaderError::Damaged("there are none"))?;
+    let lowest = of.last().ok_or(HeaderError::Damaged("no layers given"))?;
     let Header { virtual_size, backing_file } = Header::read(lowest)?;
-    let backing_file = backing_file.ok_or(HeaderError::Unsupported("nothing below it"))?;
+    let backing_file = backing_file.ok_or(HeaderError::Unsupported("no backing file"))?;
     create_overlay(path, &backing_file, virtual_size)?;
-    take(&uppers, path, stop)
+    write_into(&uppers, path, stop)
 }
 
-/// Writes what the upper layers hold, the topmost first, into a lower one.
-fn take(uppers: &[Upper], into: &Path, stop: &CancellationToken) -> Result<(), HeaderError> {
+/// Writes the data of the upper layers, given from the topmost down, into a lower one.
+fn write_into(uppers: &[Upper], into: &Path, stop: &CancellationToken) -> Result<(), HeaderError> {
     let mut lower = Lower::open(into, uppers)?;
     let length = lower.file.metadata()?.len();
-    if let Err(error) = lower.take_data(uppers, stop) {
-        // Nothing points to what was added; a full disk gets it back.
+    if let Err(error) = lower.copy_data(uppers, stop) {
+        // No table points to the added clusters yet; cutting them off gives a full disk its space back.
         let _ = lower.file.set_len(length);
         return Err(error);
     }
     lower.count_data()?;
     lower.point_to_data()?;
-    lower.give_back()
+    lower.free_unused()
 }
 
 struct Upper {
@@ -66,8 +67,8 @@ impl Upper {
     }
 }
 
-/// What is seen through all of them: for each cluster, the topmost that says something about it.
-fn seen(uppers: &[Upper]) -> BTreeMap<u64, (&File, Cluster)> {
+/// The data that is visible through all of them: each cluster from the topmost layer that has an entry for it.
+fn visible(uppers: &[Upper]) -> BTreeMap<u64, (&File, Cluster)> {
     let mut seen = BTreeMap::new();
     for upper in uppers.iter().rev() {
         seen.extend(upper.map.present().map(|(number, cluster)| (number, (&upper.file, cluster))));
@@ -79,9 +80,9 @@ struct Lower {
     file: File,
     map: Map,
     counts: Refcounts,
-    /// Places that hold nothing once the tables are written.
+    /// Offsets of clusters that are unused after the tables were written.
     unused: Vec<u64>,
-    /// L2 tables that were added, by index, and those that were changed.
+    /// Indexes of the L2 tables that were added, and of those that were changed.
     new_tables: BTreeSet<u64>,
     tables: BTreeSet<u64>,
 }
@@ -92,7 +93,7 @@ impl Lower {
         refuse_open(&file)?;
         let map = Map::read(&file)?;
         if uppers.iter().any(|upper| upper.map.layout.virtual_size != map.layout.virtual_size) {
-            return Err(HeaderError::Unsupported("another size than the layer on it"));
+            return Err(HeaderError::Unsupported("a size that differs from the layer above it"));
         }
         let counts = Refcounts::of(&file, &map)?;
         Ok(Self {
@@ -105,9 +106,9 @@ impl Lower {
         })
     }
 
-    fn take_data(&mut self, uppers: &[Upper], stop: &CancellationToken) -> Result<(), HeaderError> {
+    fn copy_data(&mut self, uppers: &[Upper], stop: &CancellationToken) -> Result<(), HeaderError> {
         let mut buffer = vec![0; CLUSTER as usize];
-        for (number, (upper, cluster)) in seen(uppers) {
+        for (number, (upper, cluster)) in visible(uppers) {
             if stop.is_cancelled() {
                 return Err(HeaderError::Interrupted);
             }
@@ -121,12 +122,12 @@ impl Lower {
             let below = self.map.get(number);
             let becomes = match content {
                 Some(bytes) => {
-                    let at = below.place().map_or_else(|| self.counts.allocate(), Ok)?;
+                    let at = below.offset().map_or_else(|| self.counts.allocate(), Ok)?;
                     self.file.write_all_at(bytes, at)?;
                     Cluster::Data(at)
                 }
                 None => {
-                    self.unused.extend(below.place());
+                    self.unused.extend(below.offset());
                     Cluster::Zero(None)
                 }
             };
@@ -166,17 +167,17 @@ impl Lower {
         Ok(self.file.sync_data()?)
     }
 
-    fn give_back(&mut self) -> Result<(), HeaderError> {
+    fn free_unused(&mut self) -> Result<(), HeaderError> {
         for at in self.unused.drain(..) {
             self.counts.release(at);
         }
         self.counts.write(&self.file)?;
-        // What of this a crash takes back is only space, and found again by the next merge.
+        // A crash can undo only the freeing of space, and the next merge repeats it.
         self.counts.trim(&self.file)
     }
 }
 
-/// Reads a cluster, of which the end may be missing at the end of the file.
+/// Reads a cluster. The last one of a file may be incomplete and is filled with zeroes.
 fn read_cluster(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -195,7 +196,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes a layer; a cluster of zeroes is written as none.
+    /// Makes a layer. The value 0 makes a zero cluster without data.
     fn layer(path: &Path, backing: &str, clusters: &[(u64, u8)]) {
         create_overlay(path, backing, 1 << 30).unwrap();
         let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
@@ -221,8 +222,8 @@ mod tests {
         counts.write(&file).unwrap();
     }
 
-    /// What a layer itself holds.
-    fn held(path: &Path) -> BTreeMap<u64, u8> {
+    /// The content of a layer without those below it.
+    fn content(path: &Path) -> BTreeMap<u64, u8> {
         let upper = Upper::open(path).unwrap();
         let mut buffer = vec![0; CLUSTER as usize];
         let value = |(number, cluster)| match cluster {
@@ -247,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn cut_short_after_any_part_the_lower_layer_is_sound_and_the_rest_can_be_done() {
+    fn interrupted_commit_is_sound_and_repeatable() {
         let whole: BTreeMap<u64, u8> = LOWER.into_iter().chain(UPPER).collect();
         for parts in 0..4 {
             let dir = tempfile::tempdir().unwrap();
             let (child, into) = pair(dir.path());
             let uppers = [Upper::open(&child).unwrap()];
             let mut lower = Lower::open(&into, &uppers).unwrap();
-            lower.take_data(&uppers, &CancellationToken::new()).unwrap();
+            lower.copy_data(&uppers, &CancellationToken::new()).unwrap();
             if parts > 0 {
                 lower.count_data().unwrap();
             }
@@ -262,27 +263,27 @@ mod tests {
                 lower.point_to_data().unwrap();
             }
             if parts > 2 {
-                lower.give_back().unwrap();
+                lower.free_unused().unwrap();
             }
             drop(lower);
-            // What the upper layer does not hide is as it was, and everything in use is counted.
-            let seen: BTreeMap<u64, u8> = held(&into).into_iter().chain(UPPER).collect();
+            // Clusters that the upper layer does not hide are unchanged, and every used cluster is counted.
+            let seen: BTreeMap<u64, u8> = content(&into).into_iter().chain(UPPER).collect();
             assert_eq!(seen, whole, "after {parts} parts");
             let file = File::open(&into).unwrap();
             let map = Map::read(&file).unwrap();
             let mut block = vec![0; CLUSTER as usize];
             file.read_exact_at(&mut block, 2 * CLUSTER).unwrap();
-            let places = map.present().filter_map(|(_, cluster)| cluster.place());
-            for at in places.chain(map.tables.values().map(|table| table.at)) {
+            let offsets = map.present().filter_map(|(_, cluster)| cluster.offset());
+            for at in offsets.chain(map.tables.values().map(|table| table.at)) {
                 assert_eq!(block[(at / CLUSTER) as usize * 2 + 1], 1, "after {parts} parts");
             }
             commit(&child, &into).unwrap();
-            assert_eq!(held(&into), whole, "after {parts} parts");
+            assert_eq!(content(&into), whole, "after {parts} parts");
         }
     }
 
     #[test]
-    fn doing_it_again_changes_nothing() {
+    fn repeated_commit_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let (child, into) = pair(dir.path());
         commit(&child, &into).unwrap();
@@ -304,7 +305,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn damage_is_an_error_and_never_a_panic(
+        fn commit_of_damaged_layers_never_panics(
             part in 0..12u64,
             at in 0..128u64,
             value in prop_oneof![any::<u64>(), (0..9u64).prop_map(|cluster| cluster * CLUSTER)],

@@ -26,23 +26,23 @@ const HEADER_LENGTH: u32 = 104;
 /// Refcounts of 16 bits: the only width every reader knows.
 const REFCOUNT_ORDER: u32 = 4;
 
-/// The header extension that names the backing file's format, so that nobody guesses it from guest data.
+/// The header extension that names the backing file's format, so that QEMU does not guess it from guest data.
 const EXTENSION_BACKING_FORMAT: u32 = 0xE279_2ACA;
 
 /// The format's own limit.
 const MAX_BACKING_NAME: usize = 1023;
 
-/// What one L1 entry covers: a cluster full of 8-byte entries, each for one cluster.
+/// The bytes that one L1 entry covers: a cluster full of 8-byte entries, each for one cluster.
 const BYTES_PER_L1_ENTRY: u64 = CLUSTER * (CLUSTER / 8);
 
-/// Where a backing name that is changed is written. Two places, so that the one in use stays as it is until the header
-/// points to the other; both lie far behind what anybody writes after the header, and within the first cluster.
+/// The offsets for a changed backing name. There are two, so that the one in use stays intact until the header points
+/// to the other. Both are far behind anything that is written after the header, and within the first cluster.
 const NAME_SLOTS: [u64; 2] = [CLUSTER / 2, CLUSTER / 4 * 3];
 
-/// Where header and name mostly are. A volume may have a hundred layers to look at.
+/// Enough for the header and the name of most files. A volume may have a hundred layers to read.
 const FIRST_READ: u64 = 4096;
 
-/// What a disk writes all of or nothing of.
+/// The unit that a disk writes atomically.
 const SECTOR: usize = 512;
 
 /// Far above any disk we make, and low enough that the tables fit the one refcount block.
@@ -56,15 +56,15 @@ pub enum HeaderError {
     Magic,
     #[error("it is qcow2 version {0}; versions 2 and 3 are supported")]
     Version(u32),
-    #[error("its size of {0} bytes is not one a disk can have")]
+    #[error("invalid disk size of {0} bytes")]
     Size(u64),
     #[error("the backing file's name has {0} bytes; the format allows {MAX_BACKING_NAME}")]
     BackingName(usize),
-    #[error("it has {0}, which agentiso cannot handle")]
+    #[error("unsupported: {0}")]
     Unsupported(&'static str),
     #[error("its tables are damaged: {0}")]
     Damaged(&'static str),
-    #[error("a machine has it open")]
+    #[error("a VM has it open")]
     InUse,
     #[error("it was interrupted")]
     Interrupted,
@@ -88,7 +88,7 @@ impl HeaderError {
     }
 }
 
-/// What we read of an existing disk.
+/// The properties of an existing disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     pub virtual_size: u64,
@@ -101,7 +101,7 @@ impl Header {
         let mut start = Vec::with_capacity(FIRST_READ as usize);
         (&file).take(FIRST_READ).read_to_end(&mut start)?;
         match Self::parse(&start) {
-            // Few have the name further on.
+            // In a few files, the name is further behind.
             Err(HeaderError::Read(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 (&file).take(CLUSTER - FIRST_READ).read_to_end(&mut start)?;
                 Self::parse(&start)
@@ -139,34 +139,34 @@ impl Header {
     }
 }
 
-/// Makes an empty disk on top of a qcow2 file. A relative backing name is looked for beside the disk itself.
+/// Makes an empty disk on top of a qcow2 file. A relative backing name is relative to the disk's directory.
 pub fn create_overlay(path: &Path, backing_file: &str, virtual_size: u64) -> Result<(), HeaderError> {
     let tables = Tables::new(backing_file, virtual_size)?;
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all_at(&tables.header, 0)?;
     file.write_all_at(&(2 * CLUSTER).to_be_bytes(), CLUSTER)?;
     file.write_all_at(&tables.refcounts, 2 * CLUSTER)?;
-    // The L1 table is zeroes, which is what the hole at the end of the file reads as.
+    // The L1 table is all zeroes, as the hole at the end of the file reads.
     file.set_len(tables.clusters * CLUSTER)?;
     Ok(())
 }
 
-/// Gives the first cluster, most of which is a hole, its room on the disk, for whoever writes it as a whole later.
+/// Allocates the first cluster, most of which is a hole, so that a later write of the whole cluster needs no space.
 pub(crate) fn reserve_header(file: &File) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, CLUSTER) {
-        // Such a file system promises no room to anybody.
+        // This file system cannot reserve space.
         Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Lets a layer refer to another file. A crash leaves the old name or the new one.
+/// Changes the backing name of a layer. A crash leaves the old name or the new one.
 pub(super) fn change_backing(path: &Path, backing_file: &str) -> Result<(), HeaderError> {
     if backing_file.is_empty() || backing_file.len() > MAX_BACKING_NAME {
         return Err(HeaderError::BackingName(backing_file.len()));
     }
     let file = OpenOptions::new().read(true).write(true).open(path)?;
-    // A machine would write its own idea of the name over ours.
+    // A VM would overwrite the header with the name it knows.
     refuse_written(&file)?;
     let layout = Layout::read(&file)?;
     let mut sector = [0; SECTOR];
@@ -180,7 +180,7 @@ pub(super) fn change_backing(path: &Path, backing_file: &str) -> Result<(), Head
     Ok(file.sync_data()?)
 }
 
-/// Where a layer's tables are.
+/// The offsets of a layer's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) virtual_size: u64,
@@ -192,7 +192,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Refuses what has features that no layer of ours has, because whoever changes such a file must know them.
+    /// Refuses features that our layers never have, because changing such a file would require support for them.
     pub(super) fn read(file: &File) -> Result<Self, HeaderError> {
         let mut start = [0; HEADER_LENGTH as usize];
         file.read_exact_at(&mut start, 0)?;
@@ -201,17 +201,17 @@ impl Layout {
         }
         let (version, features) = (u32_at(&start, 4)?, u64_at(&start, 72)?);
         if version != 3 {
-            return Err(HeaderError::Unsupported("version 2 of the format"));
+            return Err(HeaderError::Unsupported("format version 2"));
         }
         if u32_at(&start, 20)? != CLUSTER_BITS || u32_at(&start, 96)? != REFCOUNT_ORDER {
-            return Err(HeaderError::Unsupported("unusual sizes of clusters or refcounts"));
+            return Err(HeaderError::Unsupported("unusual cluster or refcount sizes"));
         }
         if u32_at(&start, 32)? != 0 || u32_at(&start, 60)? != 0 {
             return Err(HeaderError::Unsupported("encryption or internal snapshots"));
         }
-        // The autoclear features are bitmaps and the like, kept in clusters that we would take for unused.
+        // Autoclear features are, for example, bitmaps in clusters that we would take for unused.
         if features != 0 || u64_at(&start, 88)? != 0 {
-            return Err(HeaderError::Unsupported("features of its own"));
+            return Err(HeaderError::Unsupported("unknown features"));
         }
         let layout = Self {
             virtual_size: u64_at(&start, 24)?,
@@ -227,9 +227,9 @@ impl Layout {
         let entries = layout.virtual_size.div_ceil(BYTES_PER_L1_ENTRY);
         let aligned =
             layout.l1_at.is_multiple_of(CLUSTER) && layout.refcount_table_at.is_multiple_of(CLUSTER);
-        // One cluster of the refcount table speaks for 16 TiB.
+        // One cluster of the refcount table covers 16 TiB.
         if !aligned || layout.l1_entries != entries || !(1..=4).contains(&layout.refcount_table_clusters) {
-            return Err(HeaderError::Damaged("they are not where they can be"));
+            return Err(HeaderError::Damaged("impossible position or size"));
         }
         Ok(layout)
     }
@@ -295,14 +295,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_is_as_long_as_it_says() {
+    fn qcow2_header_length_matches_its_field() {
         let tables = Tables::new("base.qcow2", 10 << 30).unwrap();
         assert_eq!(tables.header.len(), HEADER_LENGTH as usize + 24 + "base.qcow2".len());
         assert_eq!(tables.header[100..104], HEADER_LENGTH.to_be_bytes());
     }
 
     #[test]
-    fn sizes_and_names_the_format_cannot_hold_are_refused() {
+    fn overlay_refuses_invalid_sizes_and_names() {
         assert!(matches!(Tables::new("b", 0), Err(HeaderError::Size(0))));
         assert!(matches!(Tables::new("b", 513), Err(HeaderError::Size(513))));
         assert!(matches!(Tables::new("b", MAX_VIRTUAL_SIZE + 512), Err(HeaderError::Size(_))));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_qcow2_is_told_apart() {
+    fn non_qcow2_headers_are_refused() {
         assert!(matches!(Header::parse(b""), Err(HeaderError::Magic)));
         assert!(matches!(Header::parse(b"ELF-something"), Err(HeaderError::Magic)));
         assert!(matches!(Header::parse(b"QFI\xfb\0\0\0\x09"), Err(HeaderError::Version(9))));
@@ -320,7 +320,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(sectors in 1u64..(64 << 40) / 512, name in "[a-z/,ä]{1,300}") {
+        fn qcow2_header_round_trips(sectors in 1u64..(64 << 40) / 512, name in "[a-z/,ä]{1,300}") {
             let tables = Tables::new(&name, sectors * 512).unwrap();
             let header = Header::parse(&tables.header).unwrap();
             prop_assert_eq!(header, Header { virtual_size: sectors * 512, backing_file: Some(name) });
@@ -329,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_the_parser_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn random_bytes_never_panic_the_header_parser(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Header::parse(&bytes);
             bytes.splice(0..0, *b"QFI\xfb\0\0\0\x03");
             let _ = Header::parse(&bytes);

@@ -1,7 +1,7 @@
-//! Whether a machine has a file open.
+//! Tells whether a VM has a file open.
 //!
-//! QEMU says what it does with a file, and what nobody else may do meanwhile, by locks on single bytes of it. Ours are
-//! only looked at: they guard against a merge under a machine that nobody knows of any more.
+//! QEMU locks single bytes of a file to say how it uses the file, and what others must not do meanwhile. These locks
+//! are only looked at here, so that no merge happens under a VM that the daemon does not know of.
 
 use std::fs::File;
 use std::io;
@@ -9,21 +9,21 @@ use std::os::fd::AsRawFd;
 
 use super::qcow2_header::HeaderError;
 
-/// QEMU's number for writing, added to the first byte of each kind of lock.
+/// QEMU's number for the permission to write, added to the first byte of each kind of lock.
 const WRITE: i64 = 1;
 
-/// Locked by who writes to the file.
+/// Locked by a process that writes to the file.
 const WRITES: i64 = 100 + WRITE;
 
-/// Locked by who cannot have it written to by others: every machine, for each layer it reads.
+/// Locked by a process that needs the file unchanged: every VM does so for each layer it reads.
 const RELIES_ON: i64 = 200 + WRITE;
 
-/// Whether a machine reads or writes a file.
+/// Whether a VM reads or writes a file.
 pub(super) fn is_open(file: &File) -> io::Result<bool> {
     is_locked(file, RELIES_ON)
 }
 
-/// Refuses a file that a machine reads or writes.
+/// Refuses a file that a VM reads or writes.
 pub(super) fn refuse_open(file: &File) -> Result<(), HeaderError> {
     match is_open(file)? {
         true => Err(HeaderError::InUse),
@@ -31,7 +31,7 @@ pub(super) fn refuse_open(file: &File) -> Result<(), HeaderError> {
     }
 }
 
-/// Refuses a file that a machine writes to.
+/// Refuses a file that a VM writes to.
 pub(super) fn refuse_written(file: &File) -> Result<(), HeaderError> {
     match is_locked(file, WRITES)? {
         true => Err(HeaderError::InUse),

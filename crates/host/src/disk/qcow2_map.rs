@@ -1,4 +1,5 @@
-//! Which clusters of the disk a layer holds, and where in its file: the L1 table and the L2 tables it points to.
+//! The map from the clusters of a disk to their offsets in a layer's file: the L1 table and the L2 tables it points
+//! to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -9,18 +10,18 @@ use super::qcow2_header::{CLUSTER, HeaderError, Layout};
 /// Entries of an L2 table, which is one cluster.
 pub(super) const L2_ENTRIES: u64 = CLUSTER / 8;
 
-/// The cluster is referred to from here only, so it may be written to in place.
+/// The cluster has no other reference, so it may be written in place.
 const COPIED: u64 = 1 << 63;
 const COMPRESSED: u64 = 1 << 62;
 const ZERO: u64 = 1;
 const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
 
-/// What a layer says about one cluster of the disk.
+/// A layer's entry for one cluster of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cluster {
     /// The layer below decides.
     Absent,
-    /// Zeroes, perhaps with a place in the file that is kept for it.
+    /// Zeroes, possibly with a cluster in the file that is reserved for it.
     Zero(Option<u64>),
     /// Data, at this offset in the file.
     Data(u64),
@@ -45,8 +46,8 @@ impl Cluster {
         }
     }
 
-    /// The place in the file that it takes.
-    pub(super) fn place(self) -> Option<u64> {
+    /// The offset of its cluster in the file.
+    pub(super) fn offset(self) -> Option<u64> {
         match self {
             Self::Absent | Self::Zero(None) => None,
             Self::Zero(Some(at)) | Self::Data(at) => Some(at),
@@ -54,7 +55,7 @@ impl Cluster {
     }
 }
 
-/// An L2 table, and its place in the file.
+/// An L2 table, and its offset in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     pub(super) at: u64,
@@ -72,15 +73,15 @@ impl Map {
     pub(super) fn read(file: &File) -> Result<Self, HeaderError> {
         let layout = Layout::read(file)?;
         let length = file.metadata()?.len();
-        let (mut tables, mut places) = (BTreeMap::new(), BTreeSet::new());
+        let (mut tables, mut offsets) = (BTreeMap::new(), BTreeSet::new());
         for (index, entry) in (0..).zip(words(file, layout.l1_at, layout.l1_entries)?) {
             if entry & OFFSET == 0 {
                 continue;
             }
-            let at = place(entry, length)?;
-            // Tables that are read twice could be more than memory holds.
-            if !places.insert(at) {
-                return Err(HeaderError::Damaged("two entries point to the same place"));
+            let at = checked_offset(entry, length)?;
+            // Entries that share a table could need more memory than the host has.
+            if !offsets.insert(at) {
+                return Err(HeaderError::Damaged("two entries point to the same cluster"));
             }
             let entries = words(file, at, L2_ENTRIES)?;
             for entry in &entries {
@@ -88,7 +89,7 @@ impl Map {
                     return Err(HeaderError::Unsupported("compressed clusters"));
                 }
                 if entry & OFFSET != 0 {
-                    place(*entry, length)?;
+                    checked_offset(*entry, length)?;
                 }
             }
             tables.insert(index, Table { at, entries });
@@ -96,14 +97,14 @@ impl Map {
         Ok(Self { layout, tables })
     }
 
-    /// What the layer says about the cluster of this number.
+    /// The entry for a cluster of the disk.
     pub(super) fn get(&self, cluster: u64) -> Cluster {
         let table = self.tables.get(&(cluster / L2_ENTRIES));
         let entry = table.and_then(|table| table.entries.get((cluster % L2_ENTRIES) as usize));
         entry.map_or(Cluster::Absent, |entry| Cluster::of_entry(*entry))
     }
 
-    /// The clusters that the layer says something about, in order.
+    /// The clusters that the layer has an entry for, in order.
     pub(super) fn present(&self) -> impl Iterator<Item = (u64, Cluster)> {
         self.tables
             .iter()
@@ -114,7 +115,7 @@ impl Map {
             .filter(|(_, cluster)| *cluster != Cluster::Absent)
     }
 
-    /// Changes the map in memory. The table must be there.
+    /// Changes the map in memory. The L2 table must exist.
     pub(super) fn set(&mut self, cluster: u64, to: Cluster) {
         if let Some(table) = self.tables.get_mut(&(cluster / L2_ENTRIES))
             && let Some(entry) = table.entries.get_mut((cluster % L2_ENTRIES) as usize)
@@ -139,9 +140,9 @@ impl Map {
         Ok(file.write_all_at(&(table.at | COPIED).to_be_bytes(), self.layout.l1_at + index * 8)?)
     }
 
-    /// The bytes of data below that nobody sees through this layer.
+    /// The bytes of data in `below` that this layer hides.
     pub(super) fn bytes_hidden_in(&self, below: &Self) -> u64 {
-        let hidden = |(cluster, _): &(u64, Cluster)| below.get(*cluster).place().is_some();
+        let hidden = |(cluster, _): &(u64, Cluster)| below.get(*cluster).offset().is_some();
         self.present().filter(hidden).count() as u64 * CLUSTER
     }
 }
@@ -154,12 +155,12 @@ pub(super) fn words(file: &File, at: u64, count: u64) -> Result<Vec<u64>, Header
     Ok(words.iter().map(|word| u64::from_be_bytes(*word)).collect())
 }
 
-/// The place an entry points to, which must be in the file. The last cluster may be cut short: it ends in zeroes.
-pub(super) fn place(entry: u64, length: u64) -> Result<u64, HeaderError> {
+/// The offset in an entry, which must be inside the file. The last cluster may be incomplete: the rest is zeroes.
+pub(super) fn checked_offset(entry: u64, length: u64) -> Result<u64, HeaderError> {
     let at = entry & OFFSET;
     match at.is_multiple_of(CLUSTER) && at < length {
         true => Ok(at),
-        false => Err(HeaderError::Damaged("an entry points to nowhere")),
+        false => Err(HeaderError::Damaged("an entry points outside the file")),
     }
 }
 
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_read_as_it_was_written() {
+    fn cluster_entry_round_trips() {
         let all =
             [Cluster::Absent, Cluster::Zero(None), Cluster::Zero(Some(CLUSTER)), Cluster::Data(7 * CLUSTER)];
         for cluster in all {
@@ -177,9 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_in_the_file_and_on_a_cluster() {
-        assert_eq!(place((3 * CLUSTER) | COPIED, 3 * CLUSTER + 1).unwrap(), 3 * CLUSTER);
-        assert!(place(3 * CLUSTER, 3 * CLUSTER).is_err());
-        assert!(place(3 * CLUSTER + 512, 9 * CLUSTER).is_err());
+    fn misplaced_cluster_offsets_are_refused() {
+        assert_eq!(checked_offset((3 * CLUSTER) | COPIED, 3 * CLUSTER + 1).unwrap(), 3 * CLUSTER);
+        assert!(checked_offset(3 * CLUSTER, 3 * CLUSTER).is_err());
+        assert!(checked_offset(3 * CLUSTER + 512, 9 * CLUSTER).is_err());
     }
 }

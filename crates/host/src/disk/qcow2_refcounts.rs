@@ -1,27 +1,28 @@
-//! Which clusters of a layer's file are in use. The format wants that written down as well, as a count for each.
+//! The clusters of a layer's file that are in use. The format requires a reference count for each of them.
 //!
-//! The counts are made from the map, which is the truth: what a crash left allocated and unused is found again.
+//! The counts are computed from the map, which is authoritative, so that clusters which a crash left allocated but
+//! unused are found again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::qcow2_header::{CLUSTER, HeaderError};
-use super::qcow2_map::{Map, place, words};
+use super::qcow2_map::{Map, checked_offset, words};
 
-/// Counts in one block, which is a cluster of 16-bit words.
+/// The number of counts in a block, which is one cluster of 16-bit words.
 const COUNTS: u64 = CLUSTER / 2;
 
 #[derive(Debug)]
 pub(super) struct Refcounts {
     table_at: u64,
-    /// The refcount table's length.
+    /// The number of entries in the refcount table.
     most_blocks: u64,
-    /// Where the blocks are, by index in the table.
+    /// The offset of each block, by index in the table.
     blocks: BTreeMap<u64, u64>,
-    /// Clusters in use, by number in the file.
+    /// The used clusters, by number in the file.
     used: BTreeSet<u64>,
-    /// All clusters below are in use.
+    /// All clusters with lower numbers are in use.
     full_below: u64,
 }
 
@@ -33,7 +34,7 @@ impl Refcounts {
         let mut blocks = BTreeMap::new();
         for (index, at) in (0..).zip(words(file, layout.refcount_table_at, most_blocks)?) {
             if at != 0 {
-                blocks.insert(index, place(at, length)?);
+                blocks.insert(index, checked_offset(at, length)?);
             }
         }
         let mut counts = Self {
@@ -45,7 +46,7 @@ impl Refcounts {
         };
         let l1_clusters = (layout.l1_entries * 8).div_ceil(CLUSTER);
         let tables = map.tables.values().map(|table| table.at);
-        let data = map.present().filter_map(|(_, cluster)| cluster.place());
+        let data = map.present().filter_map(|(_, cluster)| cluster.offset());
         let blocks: Vec<u64> = counts.blocks.values().copied().collect();
         let single = [0].into_iter().chain(blocks).chain(tables).chain(data).map(|at| at / CLUSTER);
         let first = |at: u64| at / CLUSTER;
@@ -54,24 +55,24 @@ impl Refcounts {
         );
         for cluster in single.chain(long) {
             if !counts.used.insert(cluster) {
-                return Err(HeaderError::Damaged("two entries point to the same place"));
+                return Err(HeaderError::Damaged("two entries point to the same cluster"));
             }
         }
         Ok(counts)
     }
 
-    /// Finds room for a cluster, in the file or at its end.
+    /// Allocates a cluster, inside the file or at its end.
     pub(super) fn allocate(&mut self) -> Result<u64, HeaderError> {
         let cluster = self.lowest_free();
         let block = cluster / COUNTS;
         if block >= self.most_blocks {
-            return Err(HeaderError::Unsupported("more clusters than its tables can count"));
+            return Err(HeaderError::Unsupported("more clusters than its refcount tables can hold"));
         }
         self.used.insert(cluster);
         if self.blocks.contains_key(&block) {
             return Ok(cluster * CLUSTER);
         }
-        // The first cluster of a new range becomes the block that counts the range.
+        // The first cluster of a new range becomes the block with the counts of that range.
         self.blocks.insert(block, cluster * CLUSTER);
         self.allocate()
     }
@@ -88,7 +89,7 @@ impl Refcounts {
         self.full_below = self.full_below.min(at / CLUSTER);
     }
 
-    /// Writes all counts: one for what is in use, none for the rest.
+    /// Writes all counts: 1 for used clusters, 0 for the others.
     pub(super) fn write(&self, file: &File) -> Result<(), HeaderError> {
         for (index, at) in &self.blocks {
             let range = index * COUNTS..(index + 1) * COUNTS;
@@ -102,7 +103,7 @@ impl Refcounts {
         Ok(())
     }
 
-    /// Gives back to the host what is not in use.
+    /// Frees the space of unused clusters.
     pub(super) fn trim(&self, file: &File) -> Result<(), HeaderError> {
         let end = self.used.last().map_or(0, |last| last + 1);
         file.set_len(end * CLUSTER)?;
@@ -117,7 +118,7 @@ impl Refcounts {
     }
 }
 
-/// A file system that knows no holes keeps the space until the layer goes.
+/// On a file system without holes, the space is freed only with the layer.
 fn punch(file: &File, at: u64, length: u64) -> Result<(), HeaderError> {
     use rustix::fs::FallocateFlags;
     use rustix::io::Errno;
@@ -133,7 +134,7 @@ mod tests {
     use crate::disk::qcow2_header::create_overlay;
 
     #[test]
-    fn a_file_that_outgrows_its_block_gets_another_that_counts_itself() {
+    fn new_refcount_block_counts_itself() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.qcow2");
         create_overlay(&path, "none", 10 << 30).unwrap();
@@ -144,7 +145,7 @@ mod tests {
         counts.used.extend(4..COUNTS);
         assert_eq!(counts.allocate().unwrap(), (COUNTS + 1) * CLUSTER);
         assert_eq!(counts.blocks[&1], COUNTS * CLUSTER);
-        // What is released is the first to be used again.
+        // A released cluster is reused first.
         counts.release(9 * CLUSTER);
         assert_eq!(counts.allocate().unwrap(), 9 * CLUSTER);
         counts.write(&file).unwrap();
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_use_is_given_back() {
+    fn trim_cuts_off_unused_clusters() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.qcow2");
         create_overlay(&path, "none", 10 << 30).unwrap();

@@ -1,4 +1,4 @@
-//! Volumes as qcow2 files: what is on disk after each step.
+//! Tests of volumes in qcow2 files: the files after each operation.
 
 use super::*;
 use crate::disk::{Backing, DISK_FILE, Storage};
@@ -10,7 +10,7 @@ fn image(dir: &Path, gib: u64) -> Backing {
 }
 
 #[tokio::test]
-async fn a_disk_has_the_size_that_was_asked_for_and_uses_next_to_nothing() {
+async fn new_disk_has_requested_size_and_uses_little() {
     let dir = tempfile::tempdir().unwrap();
     let backing = image(dir.path(), 1);
     let disk = Qcow2Storage.create_from_image(dir.path(), &backing, 10 << 30).await.unwrap();
@@ -21,7 +21,7 @@ async fn a_disk_has_the_size_that_was_asked_for_and_uses_next_to_nothing() {
 }
 
 #[tokio::test]
-async fn a_disk_smaller_than_its_image_is_refused_in_words_and_leaves_nothing() {
+async fn disk_smaller_than_its_image_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let work = tempfile::tempdir().unwrap();
     let backing = image(dir.path(), 4);
@@ -31,7 +31,7 @@ async fn a_disk_smaller_than_its_image_is_refused_in_words_and_leaves_nothing() 
 }
 
 #[tokio::test]
-async fn a_disk_survives_the_removal_of_its_image_and_delete_removes_all_of_it() {
+async fn disk_survives_image_removal_and_deletes_completely() {
     let dir = tempfile::tempdir().unwrap();
     let work = tempfile::tempdir().unwrap();
     let backing = image(dir.path(), 1);
@@ -44,7 +44,7 @@ async fn a_disk_survives_the_removal_of_its_image_and_delete_removes_all_of_it()
 }
 
 #[tokio::test]
-async fn a_missing_image_is_an_error_that_names_the_file() {
+async fn missing_image_error_names_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let backing = Backing { name: "x".to_owned(), layers: vec![dir.path().join("none.qcow2")] };
     let error = Qcow2Storage.create_from_image(dir.path(), &backing, 1 << 30).await.unwrap_err();
@@ -52,7 +52,7 @@ async fn a_missing_image_is_an_error_that_names_the_file() {
 }
 
 #[tokio::test]
-async fn a_workspace_from_before_there_were_records_is_a_volume() {
+async fn workspace_without_a_record_is_a_volume() {
     let dir = tempfile::tempdir().unwrap();
     let work = tempfile::tempdir().unwrap();
     let backing = image(dir.path(), 1);
@@ -61,14 +61,14 @@ async fn a_workspace_from_before_there_were_records_is_a_volume() {
     assert_eq!(Qcow2Storage.head(work.path()).await.unwrap(), disk);
     Qcow2Storage.settle(work.path(), None, &[]).await.unwrap();
     assert_eq!(Qcow2Storage.sizes(work.path()).await.unwrap().virtual_bytes, 2 << 30);
-    // A file that somebody else has as well is no disk to write to.
+    // A file with a second link is not a disk to write to.
     fs::hard_link(&disk, dir.path().join("elsewhere")).unwrap();
     let error = Qcow2Storage.head(work.path()).await.unwrap_err();
     assert!(matches!(error, DiskError::NoVolume(_)), "{error}");
 }
 
 #[tokio::test]
-async fn a_volume_that_nobody_waits_for_is_gone_when_it_is_made() {
+async fn abandoned_volume_creation_leaves_no_directory() {
     let dir = tempfile::tempdir().unwrap();
     let work = dir.path().join("work");
     fs::create_dir(&work).unwrap();
@@ -92,7 +92,7 @@ async fn foreign_backing_name_costs_no_layer() {
     let dir = tempfile::tempdir().unwrap();
     let work = tempfile::tempdir().unwrap();
     let disk = Qcow2Storage.create_from_image(work.path(), &image(dir.path(), 1), 1 << 30).await.unwrap();
-    // As a guest could that has taken QEMU over.
+    // A guest that has taken over its QEMU could do this.
     fs::remove_file(&disk).unwrap();
     create_overlay(&disk, "/etc/passwd", 1 << 30).unwrap();
     let error = Qcow2Storage.settle(work.path(), None, &[]).await.unwrap_err();

@@ -1,7 +1,7 @@
-//! What a storage backend can do.
+//! The interface of a storage backend.
 //!
-//! A *volume* is the disk of one workspace: the state its machine writes to (the *head*) and its snapshots. It
-//! lives in a directory of its own, as files that lie on top of each other (*layers*):
+//! A *volume* is the disk of one workspace: the layer that its VM writes to (the *head*) and its snapshots. It has its
+//! own directory, with files that build on each other (*layers*):
 //!
 //! ```text
 //! image ◀── layer ◀── layer ◀── head          a layer is frozen when another is put on it
@@ -9,7 +9,7 @@
 //!          snapshot  snapshot ◀── layer …     a restore, or a fork, puts a fresh layer on a frozen one
 //! ```
 //!
-//! A directory is used by one caller at a time.
+//! Only one caller at a time may use a directory.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,68 +20,68 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::DiskError;
 
-/// What a new disk is made from: an image, and the layers a template put on it.
+/// The source of a new disk: an image, and the layers that a template put on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backing {
     /// The image's name, for messages.
     pub name: String,
-    /// From the lowest layer upwards; each but the first has the one before it as its backing file.
+    /// The lowest layer first. Each other layer has the one before it as its backing file.
     pub layers: Vec<PathBuf>,
 }
 
-/// A snapshot that was begun: the machine is to go on writing to another file.
+/// A begun snapshot: the VM has to continue in another file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pivot {
-    /// What it writes to, and what the snapshot will be.
+    /// The head so far, which becomes the snapshot.
     pub from: PathBuf,
     /// An empty layer on top of `from`.
     pub to: PathBuf,
 }
 
-/// A layer that nobody asks for by itself any more, and the one on top of it: one file would do for both.
+/// Two layers that can become one, because the lower one is neither the head nor a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Merge {
-    /// The upper one, which goes.
+    /// The upper layer, which is removed.
     pub child: PathBuf,
-    /// The lower one, which takes up what is in the upper one.
+    /// The lower layer, which receives the data of the upper one.
     pub into: PathBuf,
-    /// The layers on top of `child`, to be put on `into`.
+    /// The layers on top of `child`, which get `into` as their backing.
     pub above: Vec<PathBuf>,
-    /// The machine writes to `child`, and will write to `into`.
+    /// The VM writes to `child`, and will write to `into`.
     pub child_is_head: bool,
-    /// A machine that runs has the two open and must do the merge. One that it has not can be merged as if none ran.
+    /// A running VM has both layers open and must do the merge itself. If false, they can be merged as if no VM ran.
     pub under_head: bool,
 }
 
-/// A layer that was made to stand for many, so that a read has less far to go.
+/// A layer that replaces several others, so that a read passes through fewer files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keyframe {
     pub file: PathBuf,
     /// The layers whose content it holds, the topmost first. It reads as the topmost does.
     pub replaces: Vec<PathBuf>,
-    /// What they lay on, and it lies on.
+    /// The backing of the replaced layers, and of the keyframe.
     pub below: Option<PathBuf>,
-    /// The layers on top of those, to be put on the keyframe.
+    /// The layers on top of the replaced ones, which get the keyframe as their backing.
     pub above: Vec<PathBuf>,
-    /// The file that a machine writes to is among `above`: one that runs has to be told. What another layer lies on
-    /// can be changed under a machine, which goes on reading the old ones until it is started again.
+    /// The head is among `above`, so a running VM has to switch to the keyframe itself. The backing of any other layer
+    /// can be changed while a VM runs; it reads the old layers until it is started again.
     pub head_is_above: bool,
 }
 
-/// When a keyframe is due. A read of 4 KiB through one layer takes 19 µs, through 20 takes 33 µs, through 100 takes
-/// 224 µs; and QEMU walks through all of them for every snapshot.
+/// The condition for a keyframe. A read of 4 KiB through one layer takes 19 µs, through 20 takes 33 µs, through 100
+/// takes 224 µs, and QEMU visits all layers for every snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyframeDue {
-    /// So many layers lie on each other.
+    /// The length of a run of layers that is replaced.
     pub layers: usize,
-    /// The most that is copied: what lies below that stays as it is.
+    /// The limit of the data that is copied. Larger layers further down stay as they are.
     pub most_bytes: u64,
 }
 
 impl KeyframeDue {
-    /// While nobody waits.
+    /// For a volume whose client is not waiting.
     pub const AT_REST: Self = Self::after(16);
-    /// While snapshots are taken in a row, and copying is done before the next.
+    /// For snapshots in quick succession, where the copy has to finish before the next one.
     pub const IN_A_ROW: Self = Self { layers: 16, most_bytes: 64 << 20 };
 
     pub const fn after(layers: usize) -> Self {
@@ -89,7 +89,7 @@ impl KeyframeDue {
     }
 }
 
-/// Whose sizes are asked for beside the volume's own: each has to be looked for in the layers' tables.
+/// The snapshots whose sizes are computed besides the volume's own. Each takes a look at the layers' tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizesOf {
     NoSnapshot,
@@ -97,44 +97,45 @@ pub enum SizesOf {
     All,
 }
 
-/// A snapshot as the volume's own record has it.
+/// A snapshot as the volume's record lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskSnapshot {
     pub id: SnapshotId,
     /// The nearest snapshot below it.
     pub parent: Option<SnapshotId>,
     pub has_memory: bool,
-    /// It was begun since the volume was last settled, so its caller may never have been told of it.
+    /// It was begun after the volume was last settled, so the caller may not know of it.
     pub unconfirmed: bool,
 }
 
-/// How large a volume is.
+/// The sizes of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeSizes {
-    /// What it takes on the host and would give back if it were deleted: no image, nothing a fork shares.
+    /// The space that deleting the volume would free, without the image and layers shared with forks.
     pub used_bytes: u64,
-    /// What counts towards its limit: all that was written for it, whether a fork shares it or not, and nothing that it
-    /// inherited when it was forked itself.
+    /// The space that counts towards the limit: everything that was written for this volume, shared with forks or not,
+    /// but nothing that it inherited as a fork.
     pub charged_bytes: u64,
-    /// What the guest sees.
+    /// The size that the guest sees.
     pub virtual_bytes: u64,
     pub snapshots: BTreeMap<SnapshotId, SnapshotSizes>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotSizes {
-    /// What deleting it would give back.
+    /// The space that deleting the snapshot would free.
     pub used_bytes: u64,
-    /// All it needs, shared or not, without the image.
+    /// The space of everything it needs, shared or not, without the image.
     pub referenced_bytes: u64,
 }
 
-/// One directory per workspace holds its volume. Directories are made by the caller.
+/// Operations on volumes. Each workspace has one directory for its volume, which the caller makes.
 ///
-/// What returned is on disk. An error leaves the volume as it was, and a crash leaves it so that
-/// [`Storage::settle`] can bring it to before or after.
+/// A completed operation is durable. An error leaves the volume as it was. After a crash, [`Storage::settle`] brings
+/// the volume to the state before or after the operation.
 pub trait Storage: Send + Sync {
-    /// Makes a disk of `virtual_bytes` whose content is the image's, in place of what is there. Returns the head.
+    /// Makes a disk of `virtual_bytes` with the content of an image, and replaces an existing volume. Returns the
+    /// head.
     fn create_from_image(
         &self,
         directory: &Path,
@@ -142,8 +143,8 @@ pub trait Storage: Send + Sync {
         virtual_bytes: u64,
     ) -> impl Future<Output = Result<PathBuf, DiskError>> + Send;
 
-    /// Makes a volume whose content is that of another's snapshot, of which nothing is needed afterwards. The
-    /// directory is made if it is not there. Returns the head.
+    /// Makes a volume with the content of another volume's snapshot, and independent of that volume. Makes the
+    /// directory if it is missing. Returns the head.
     fn fork(
         &self,
         source: &Path,
@@ -151,72 +152,73 @@ pub trait Storage: Send + Sync {
         directory: &Path,
     ) -> impl Future<Output = Result<PathBuf, DiskError>> + Send;
 
-    /// The file a machine writes to.
+    /// The file that the VM writes to.
     fn head(&self, directory: &Path) -> impl Future<Output = Result<PathBuf, DiskError>> + Send;
 
-    /// Prepares a snapshot. The machine is then made to write to the pivot's `to`, if there is one.
+    /// Prepares a snapshot. The caller then makes a running VM write to the pivot's `to`.
     fn begin_snapshot(
         &self,
         directory: &Path,
         snapshot: SnapshotId,
     ) -> impl Future<Output = Result<Pivot, DiskError>> + Send;
 
-    /// The machine has moved, or is down: the snapshot is taken.
+    /// Completes the snapshot. The VM has moved to the new head, or is down.
     fn finish_snapshot(
         &self,
         directory: &Path,
         snapshot: SnapshotId,
     ) -> impl Future<Output = Result<(), DiskError>> + Send;
 
-    /// The machine has not moved, and will not.
+    /// Discards a begun snapshot. The VM has not moved to the new head and never will.
     fn abandon_snapshot(
         &self,
         directory: &Path,
         snapshot: SnapshotId,
     ) -> impl Future<Output = Result<(), DiskError>> + Send;
 
-    /// Takes a volume, whose machine is down, back to a snapshot. Returns the new head.
+    /// Takes a volume back to a snapshot. Its VM must be down. Returns the new head.
     fn restore(
         &self,
         directory: &Path,
         snapshot: SnapshotId,
     ) -> impl Future<Output = Result<PathBuf, DiskError>> + Send;
 
-    /// Drops a snapshot, its memory, and every file that was needed for it only. What it shared with the layer on
-    /// top of it comes back by a merge: see [`Storage::redundant`]. One that is not there is as good as dropped.
+    /// Deletes a snapshot, its memory, and every file that only it needed. The space it shared with the layer on top
+    /// of it is freed by a merge: see [`Storage::redundant`]. A missing snapshot counts as deleted.
     fn forget_snapshot(
         &self,
         directory: &Path,
         snapshot: SnapshotId,
     ) -> impl Future<Output = Result<(), DiskError>> + Send;
 
-    /// Layers that can be merged, the lowest first; with a machine running, those that can be while it does. After each merge the rest must be asked for again.
+    /// The possible merges, the lowest first; while a VM runs, only those that do not need it to be down. After each
+    /// merge the list must be requested again.
     fn redundant(&self, directory: &Path) -> impl Future<Output = Result<Vec<Merge>, DiskError>> + Send;
 
-    /// Merges two layers that no machine has open. Can be repeated after it was cut short.
+    /// Merges two layers that no VM has open. It can be repeated after an interruption.
     fn merge_offline(
         &self,
         directory: &Path,
         merge: &Merge,
     ) -> impl Future<Output = Result<(), DiskError>> + Send;
 
-    /// To be called before a running machine is told to merge, so that a crash in between can be made good.
+    /// Notes a merge before a running VM is told to do it, so that it can be completed after a crash.
     fn begin_merge(
         &self,
         directory: &Path,
         merge: &Merge,
     ) -> impl Future<Output = Result<(), DiskError>> + Send;
 
-    /// A running machine has merged two layers and has `child` no longer open.
+    /// Completes a merge that a running VM has done. The VM has closed `child`.
     fn merged_online(
         &self,
         directory: &Path,
         merge: &Merge,
     ) -> impl Future<Output = Result<(), DiskError>> + Send;
 
-    /// Makes a keyframe of the layers below the head, if one is due. Copies what
-    /// they hold and changes nothing else; until it is adopted, nobody reads it. Stopped while it copies, it makes none; it
-    /// is to be waited for all the same, because it may be past that and about to write the record.
+    /// Makes a keyframe of the layers below the head, if one is due. It copies their data and changes nothing else;
+    /// the keyframe is unused until it is adopted. If it is stopped during the copy, it makes none. The caller must
+    /// wait for it even then, because it may be past the copy and about to write the record.
     fn keyframe(
         &self,
         directory: &Path,
@@ -224,17 +226,17 @@ pub trait Storage: Send + Sync {
         stop: &CancellationToken,
     ) -> impl Future<Output = Result<Option<Keyframe>, DiskError>> + Send;
 
-    /// Puts the layers above on the keyframe, except those that a running machine has put there itself, and lets a
-    /// snapshot that was the topmost of the replaced layers be the keyframe.
+    /// Changes the backing of the layers above to the keyframe, except those that a running VM has switched itself. A
+    /// snapshot that was the topmost of the replaced layers becomes the keyframe.
     fn adopt_keyframe(
         &self,
         directory: &Path,
         keyframe: &Keyframe,
     ) -> impl Future<Output = Result<(), DiskError>> + Send;
 
-    /// Finishes or undoes what a crash cut short. `running_head` is the file a machine that still runs writes to;
-    /// snapshots that are not among the known ones are dropped, and so is every file of ours that nobody needs. If a
-    /// known one is missing, nothing is removed.
+    /// Completes or undoes an operation that a crash interrupted. `running_head` is the file that a still running VM
+    /// writes to. Snapshots that are not among `known` are removed, and so are unneeded files of ours. If a known
+    /// snapshot is missing, nothing is removed.
     fn settle(
         &self,
         directory: &Path,
@@ -244,10 +246,10 @@ pub trait Storage: Send + Sync {
 
     fn sizes(&self, directory: &Path) -> impl Future<Output = Result<VolumeSizes, DiskError>> + Send;
 
-    /// Removes the volume. One that is not there is as good as removed.
+    /// Deletes the volume. A missing one counts as deleted.
     fn delete(&self, directory: &Path) -> impl Future<Output = Result<(), DiskError>> + Send;
 
-    /// The nearest snapshot that the head descends from, of those that are left.
+    /// The nearest remaining snapshot that the head descends from.
     fn origin(&self, directory: &Path) -> impl Future<Output = Result<Option<SnapshotId>, DiskError>> + Send;
 
     /// The layers of a snapshot, or of the head, from the topmost down to the image.

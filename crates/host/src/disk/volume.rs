@@ -1,4 +1,4 @@
-//! What a volume is made of, as its directory remembers it: `volume.json`.
+//! The record of a volume, `volume.json` in its directory: its head, its snapshots and unfinished operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ const SCHEMA: u32 = 1;
 pub(super) struct Volume {
     schema: u32,
     pub(super) virtual_bytes: u64,
-    /// What the machine writes to.
+    /// The layer that the VM writes to.
     pub(super) head: LayerName,
-    /// The layer each snapshot is the content of.
+    /// The layer of each snapshot.
     #[serde(default)]
     pub(super) snapshots: BTreeMap<SnapshotId, LayerName>,
-    /// Snapshots that were begun since the volume was last settled. One of these that the workspace's books lack may
-    /// never have been finished, and is dropped; any other is kept, whatever the books say.
+    /// Snapshots that were begun after the volume was last settled. If the ledger does not know one of these, it may
+    /// never have been finished and is dropped. Any other snapshot is kept, whatever the ledger says.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) unconfirmed: BTreeSet<SnapshotId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,16 +32,16 @@ pub(super) struct Volume {
     pub(super) merging: Option<MergeNote>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) flattening: Option<KeyframeNote>,
-    /// Layers that hold what several hold, so that a chain of layers does not become long.
+    /// Layers that replace several others, to keep the chain of layers short.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) keyframes: BTreeSet<LayerName>,
-    /// How much of a layer was there when the volume was forked off: others wrote it, and it counts for them. Records
-    /// of versions that did not note it have none; [`Open::at`](super::engine) makes the best of it.
+    /// The bytes of each layer that existed when the volume was forked. Others wrote them, so they count for others.
+    /// Records of earlier versions have `None`; [`OpenVolume::at`](super::engine) estimates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) inherited: Option<BTreeMap<LayerName, u64>>,
 }
 
-/// A snapshot that was begun. Whether the machine has moved from the one to the other is not known here.
+/// A begun snapshot. The record does not know whether the VM has moved from `from` to `to`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PivotNote {
     pub(super) snapshot: SnapshotId,
@@ -49,15 +49,15 @@ pub(super) struct PivotNote {
     pub(super) to: LayerName,
 }
 
-/// A merge that was begun. Layers that were on `child` are put on `into` only when all of `child` is in `into`, so a
-/// second layer on `into` says that the data is there.
+/// A begun merge. Layers on `child` are put on `into` only when all data of `child` is in `into`, so a second layer on
+/// `into` means that the data is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MergeNote {
     pub(super) child: LayerName,
     pub(super) into: LayerName,
 }
 
-/// A keyframe that was made: `file` reads as `top` does, and is to take its place.
+/// A finished keyframe: `file` reads as `top` does, and will replace it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KeyframeNote {
     pub(super) file: LayerName,
@@ -84,26 +84,26 @@ impl Volume {
         let volume: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match volume.schema {
             SCHEMA if seal::check(text) == Seal::Broken => {
-                Err("its checksum is not that of what it says; a byte of it has changed".to_owned())
+                Err("its checksum does not match its content".to_owned())
             }
             SCHEMA => Ok(volume),
-            other => Err(format!("it has schema {other}, and {SCHEMA} is understood")),
+            other => Err(format!("it has schema {other}, but this agentiso reads {SCHEMA}")),
         }
     }
 
     pub(super) fn to_text(&self) -> String {
-        // Maps with string keys and plain values: there is nothing in it that could fail.
+        // This cannot fail: there are only maps with string keys and plain values.
         seal::seal(&serde_json::to_string_pretty(self).unwrap_or_default())
     }
 
-    /// The layers that are asked for by themselves, and not only because another is on top of them.
+    /// The layers that are needed for themselves, and not only as a backing.
     pub(super) fn marked(&self) -> BTreeSet<&LayerName> {
         let pivot = self.pivot.iter().flat_map(|pivot| [&pivot.from, &pivot.to]);
         let keyframe = self.flattening.iter().map(|note| &note.file);
         self.snapshots.values().chain([&self.head]).chain(pivot).chain(keyframe).collect()
     }
 
-    /// How much of a layer others wrote.
+    /// The bytes of a layer that others wrote.
     pub(super) fn inherited_bytes(&self, layer: &LayerName) -> u64 {
         self.inherited.as_ref().and_then(|inherited| inherited.get(layer)).copied().unwrap_or(0)
     }
@@ -116,7 +116,7 @@ impl Volume {
         };
     }
 
-    /// Whoever asked for the one layer asks for the other from then on.
+    /// Points the head and all snapshots at `to` that pointed at `from`.
     pub(super) fn move_marks(&mut self, from: &LayerName, to: &LayerName) {
         let marks = self.snapshots.values_mut().chain([&mut self.head]);
         for mark in marks.filter(|mark| *mark == from) {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_as_it_was_written() {
+    fn volume_record_round_trips() {
         let mut volume = Volume::new(LayerName::first(), 10 << 30);
         assert_eq!(Volume::parse(&volume.to_text()).unwrap(), volume);
         let (id, to) = (SnapshotId::random(), LayerName::unique());
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(Volume::parse(&volume.to_text()).unwrap(), volume);
     }
 
-    /// One was made by the last version that noted nothing as unconfirmed, one by the first that did.
+    /// One was made by the last version that noted nothing as unconfirmed, the other by the first that did.
     #[test]
     fn real_records_are_read_and_written_back() {
         let older = include_str!("../../tests/fixtures/volume-v1-older.json");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_does_not_say_what_was_inherited_is_read() {
+    fn record_without_inherited_sizes_is_read() {
         let text = r#"{ "schema": 1, "virtual_bytes": 512, "head": "disk.qcow2", "snapshots": {} }"#;
         let volume = Volume::parse(text).unwrap();
         assert_eq!(volume.inherited, None);
@@ -174,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_kind_is_refused() {
+    fn unknown_or_damaged_record_is_refused() {
         let text = Volume::new(LayerName::first(), 512).to_text();
         let newer = text.replace("\"schema\": 1", "\"schema\": 2");
-        assert_eq!(Volume::parse(&newer).unwrap_err(), "it has schema 2, and 1 is understood");
+        assert_eq!(Volume::parse(&newer).unwrap_err(), "it has schema 2, but this agentiso reads 1");
         assert!(Volume::parse(&text.replace("disk.qcow2", "risk.qcow2")).unwrap_err().contains("checksum"));
         assert!(Volume::parse(&text.replace("disk.qcow2", "../disk.qcow2")).is_err());
         assert!(Volume::parse("").is_err());

@@ -1,4 +1,4 @@
-//! What one program may see, prepared so that its child need only make system calls.
+//! The view of the host that one program gets, prepared so that its child need only make system calls.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -10,12 +10,12 @@ use super::filter::Filter;
 use super::kind::Jail;
 use super::landlock::Rules;
 
-/// How a file or directory of the host is shown in the jail, under the name that it has outside.
+/// The way in which a file or directory of the host is shown in the jail, under the same path as outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     ReadOnly,
     Writable,
-    /// The program itself and its libraries: read and run.
+    /// The program itself and its libraries: readable and executable.
     Program,
     Device,
 }
@@ -27,13 +27,13 @@ pub struct Cell {
     pub(crate) uid: u32,
     pub(crate) views: Vec<(PathBuf, View)>,
     pub(crate) scratch: Vec<PathBuf>,
-    /// For a program that answers and ends: how large a file it may make. Its memory has a limit too.
+    /// For a helper program: the largest file that it may make. Its memory is then limited too.
     pub(crate) file_bytes: Option<u64>,
 }
 
 impl Cell {
-    /// A cell for a program, with what every program needs: its own file, the system's libraries and QEMU's firmware.
-    /// `uid` is of use where the jail has users only.
+    /// A jail for a program, with what every program needs: its own file, the system's libraries and QEMU's firmware.
+    /// `uid` is used only in jails with users.
     pub fn new(jail: Jail, uid: u32, program: &Path) -> Self {
         let mut cell = Self { jail, uid, views: Vec::new(), scratch: Vec::new(), file_bytes: None };
         if jail.holds() {
@@ -42,7 +42,7 @@ impl Cell {
         cell
     }
 
-    /// No jail: the program runs as we do.
+    /// No jail: the program runs as the daemon does.
     pub fn open() -> Self {
         Self::new(Jail::None, 0, Path::new("/"))
     }
@@ -53,7 +53,7 @@ impl Cell {
         self
     }
 
-    /// An empty directory of the program's own, under the name of one that it does not see.
+    /// Adds an empty directory of the program's own, under the path of a host directory that it does not see.
     #[must_use]
     pub fn scratch(mut self, path: &Path) -> Self {
         self.scratch.push(path.to_owned());
@@ -61,16 +61,16 @@ impl Cell {
     }
 }
 
-/// Where libraries are. Those that are links on this host are links in the jail.
+/// Directories of libraries. Those that are links on this host are links in the jail.
 const LIBRARIES: [&str; 8] =
     ["/usr/lib", "/usr/lib64", "/usr/lib32", "/lib", "/lib64", "/lib32", "/nix/store", "/gnu/store"];
 
-/// What QEMU loads into a machine before its kernel, and where the loader finds libraries.
+/// Firmware that QEMU loads into a VM before its kernel, and the loader's cache of libraries.
 const FIRMWARE: [&str; 3] = ["/usr/share/qemu", "/usr/share/seabios", "/etc/ld.so.cache"];
 
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/urandom"];
 
-/// Below the prefix of a QEMU that does not come from the distribution.
+/// Directories below the prefix of a QEMU that does not come from the distribution.
 const OWN_DIRECTORIES: [&str; 3] = ["lib", "lib64", "share/qemu"];
 
 fn system(program: &Path) -> Vec<(PathBuf, View)> {
@@ -102,7 +102,7 @@ pub(crate) struct Prepared {
     pub(super) jail: Jail,
     pub(super) uid: u32,
     pub(super) mounts: Vec<Mount>,
-    /// Filled by the child: what it has opened of the sources.
+    /// The descriptors of the opened sources, filled in by the child.
     pub(super) opened: Vec<i32>,
     pub(super) dirs: Vec<CString>,
     pub(super) links: Vec<(CString, CString)>,
@@ -118,13 +118,13 @@ impl Prepared {
     pub(crate) fn new(cell: &Cell) -> io::Result<Self> {
         let (mut mounts, mut links, mut dirs) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut views = cell.views.clone();
-        // A directory comes before what is shown inside it.
+        // A directory sorts before the paths inside it.
         views.sort_by(|(one, _), (other, _)| one.cmp(other));
         views.dedup_by(|(one, _), (other, _)| one == other);
         for (path, view) in &views {
             let target = inside(path)?;
             match path.read_link() {
-                // `/lib`, which is `usr/lib` here and there.
+                // A link such as `/lib`, which leads to `usr/lib` outside and inside.
                 Ok(to) if path.components().count() == 2 && to.is_relative() => {
                     links.push((c_string(&to)?, c_string(&target)?));
                 }
@@ -163,7 +163,7 @@ impl Prepared {
         })
     }
 
-    /// The namespaces that the child is born into.
+    /// The namespaces that the child is created in.
     pub(crate) fn clone_flags(&self) -> libc::c_int {
         let apart = libc::CLONE_NEWNS
             | libc::CLONE_NEWPID
@@ -190,7 +190,7 @@ fn inside(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The directories above a path, the outermost first by their order.
+/// The directories above a path. Their sort order puts the outermost first.
 fn parents(target: &Path) -> impl Iterator<Item = PathBuf> {
     target.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty()).map(Path::to_owned)
 }
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cell_shows_only_named_paths() {
+    fn jail_shows_only_named_paths() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ram");
         std::fs::write(&file, "x").unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_leads_upwards_is_refused() {
+    fn relative_and_parent_paths_are_refused() {
         for path in ["relative", "/a/../b"] {
             let cell = Cell::open().show(Path::new(path), View::ReadOnly);
             assert!(Prepared::new(&cell).is_err(), "{path}");

@@ -1,8 +1,8 @@
-//! Entering the jail: what the child does to itself before its program begins.
+//! Entering the jail: the steps that a child takes before it runs its program.
 //!
-//! It runs in a copy of a process with many threads, of which only this one is left: it may neither allocate nor take a
-//! lock, and libc's functions that tell all threads of a change (`setuid` and its like) are no use. So it makes system
-//! calls with what [`Prepared`] holds, and nothing else.
+//! The code runs in a copy of a process with many threads, of which only this one is left: it may neither allocate nor
+//! take a lock, and libc's functions that apply a change to all threads (such as `setuid`) do not work. So it only
+//! makes system calls with values that [`Prepared`] holds.
 
 use std::ffi::CStr;
 use std::ptr;
@@ -12,30 +12,31 @@ use super::failure::{Failed, Step};
 use super::filter::Filter;
 use super::kind::Jail;
 
-/// Open files. A machine has two descriptors for each layer of its disk, and a few more.
+/// Open files. A VM has two descriptors for each layer of its disk, and a few more.
 const FILES: u64 = 4096;
 
-/// Threads of a user's: processors of a large guest, and up to 64 that read and write disks.
+/// Threads per user: processors of a large guest, and up to 64 that read and write disks.
 const THREADS: u64 = 1024;
 
-/// Memory of a program that answers and ends. `qemu-img` needs a small part of it for tables of the largest disk.
+/// Memory of a helper program. `qemu-img` needs a small part of it for tables of the largest disk.
 pub(crate) const HELPER_DATA: u64 = 2 << 30;
 
-/// Its addresses: its threads reserve more of them than they use.
+/// Address space of a helper program: its threads reserve more of it than they use.
 const HELPER_SPACE: u64 = 16 << 30;
 
-/// What the jail's root directory may hold: the names of what is shown in it.
+/// Limits of the jail's root directory, which holds only the names of what is shown in it.
 const ROOT_OPTIONS: &CStr = c"mode=0755,size=1m,nr_inodes=4096";
 
-/// What a program may write into a directory of its own: a file with its process id.
+/// Limits of a scratch directory, in which a program writes a file with its process id.
 const SCRATCH_OPTIONS: &CStr = c"mode=0700,size=64k,nr_inodes=16";
 
-/// Where the root directory is put together. Every host has it, and what is shown of it was opened before.
-const MEETING_POINT: &CStr = c"/usr";
+/// The directory on which the new root is mounted while it is assembled. Every host has it, and the parts of it that
+/// are shown were opened before.
+const ASSEMBLY_DIR: &CStr = c"/usr";
 
 const HOST_NAME: &[u8] = b"jail";
 
-/// What the program makes is for its own user.
+/// Files that the program makes are for its own user only.
 const PRIVATE: libc::mode_t = 0o077;
 
 // From <linux/mount.h>.
@@ -47,7 +48,7 @@ const MOUNT_ATTR_NOSUID: u64 = 2;
 const MOUNT_ATTR_NODEV: u64 = 4;
 const MOUNT_ATTR_NOEXEC: u64 = 8;
 
-/// More capabilities than there will ever be numbers for in their sets.
+/// More capabilities than their sets will ever have numbers for.
 const CAPABILITIES: libc::c_int = 64;
 
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
@@ -62,7 +63,7 @@ struct MountAttributes {
 
 type Done = Result<(), Failed>;
 
-/// Puts the calling process into the jail. Nothing of the host's is left but what the cell shows and the descriptors.
+/// Puts the calling process into the jail. Only the shown paths and the descriptors of the host remain.
 pub(crate) fn enter(prepared: &mut Prepared) -> Done {
     match prepared.jail {
         Jail::None => {
@@ -72,7 +73,7 @@ pub(crate) fn enter(prepared: &mut Prepared) -> Done {
         Jail::Landlock => {
             limit(prepared)?;
             match drop_bounding_set() {
-                // An ordinary user has none of these capabilities, and may not say that it never wants any.
+                // An ordinary user has none of these capabilities and may not drop them from the bounding set.
                 Err(Failed(_, libc::EPERM)) | Ok(()) => {}
                 Err(failed) => return Err(failed),
             }
@@ -98,7 +99,7 @@ pub(crate) fn enter(prepared: &mut Prepared) -> Done {
     prepared.filter.as_mut().map_or(Ok(()), Filter::apply)
 }
 
-/// The result of a system call as one of ours.
+/// Converts the result of a system call.
 pub(super) fn check(step: Step, result: libc::c_long) -> Result<libc::c_long, Failed> {
     match result {
         // SAFETY: errno is this thread's own.
@@ -120,7 +121,7 @@ fn write_file(path: &CStr, content: &[u8]) -> Done {
 }
 
 fn map_user(prepared: &Prepared) -> Done {
-    // A process that may not change its groups may map its own.
+    // The kernel requires this before an unprivileged process may map its group.
     write_file(c"/proc/self/setgroups", b"deny")?;
     write_file(c"/proc/self/uid_map", &prepared.uid_map)?;
     write_file(c"/proc/self/gid_map", &prepared.gid_map)
@@ -130,9 +131,9 @@ fn change_root(prepared: &mut Prepared) -> Done {
     let none = ptr::null::<libc::c_char>();
     // SAFETY: all paths end with NUL and outlive the calls; what is null may be.
     unsafe {
-        // The directories of the root are for the program's user to enter, whatever our own files are made with.
+        // The program's user must be able to enter the directories of the root, whatever umask the daemon has.
         libc::umask(0);
-        // What happens here is not told to the host.
+        // Mounts made here do not propagate to the host.
         let private = libc::MS_REC | libc::MS_PRIVATE;
         check(Step::Private, libc::mount(none, c"/".as_ptr(), none, private, ptr::null()).into())?;
         for (mount, fd) in prepared.mounts.iter().zip(prepared.opened.iter_mut()) {
@@ -141,8 +142,8 @@ fn change_root(prepared: &mut Prepared) -> Done {
         let plain = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
         let tmpfs = c"tmpfs".as_ptr();
         let options = ROOT_OPTIONS.as_ptr().cast();
-        check(Step::Root, libc::mount(tmpfs, MEETING_POINT.as_ptr(), tmpfs, plain, options).into())?;
-        check(Step::Root, libc::chdir(MEETING_POINT.as_ptr()).into())?;
+        check(Step::Root, libc::mount(tmpfs, ASSEMBLY_DIR.as_ptr(), tmpfs, plain, options).into())?;
+        check(Step::Root, libc::chdir(ASSEMBLY_DIR.as_ptr()).into())?;
         for (to, link) in &prepared.links {
             check(Step::Root, libc::symlink(to.as_ptr(), link.as_ptr()).into())?;
         }
@@ -160,7 +161,7 @@ fn change_root(prepared: &mut Prepared) -> Done {
                 check(Step::Root, libc::chown(dir.as_ptr(), prepared.uid, prepared.uid).into())?;
             }
         }
-        // The old root lies on the new one for a moment, and is let go of.
+        // The old root is briefly stacked on the new one, then detached.
         let here = c".".as_ptr();
         check(Step::Pivot, libc::syscall(libc::SYS_pivot_root, here, here))?;
         check(Step::Pivot, libc::umount2(here, libc::MNT_DETACH).into())?;
@@ -173,7 +174,7 @@ fn change_root(prepared: &mut Prepared) -> Done {
     Ok(())
 }
 
-/// A mount of its own of what the host has at a path.
+/// A private clone of the host's mount at a path.
 fn open_tree(mount: &Mount) -> Result<i32, Failed> {
     let flags = OPEN_TREE_CLONE | AT_RECURSIVE | libc::O_CLOEXEC as libc::c_uint;
     // SAFETY: the path ends with NUL.
@@ -222,7 +223,7 @@ fn place(mount: &Mount, fd: i32) -> Done {
                 let made = libc::open(target, libc::O_CREAT | libc::O_RDONLY | libc::O_CLOEXEC, 0o444);
                 match check(Step::Place, made.into()) {
                     Ok(made) => drop(libc::close(made as i32)),
-                    // What is there already, in a directory that is shown, is covered.
+                    // The target already exists in a directory that is shown; the mount covers it.
                     Err(Failed(_, libc::EROFS | libc::EACCES)) => {}
                     Err(failed) => return Err(failed),
                 }
@@ -256,11 +257,11 @@ fn limit(prepared: &Prepared) -> Done {
         check(Step::Limits, done).map(drop)
     };
     let lower = |resource, limit| match set(resource, limit) {
-        // The host allows less than that.
+        // The host allows less than that already.
         Err(Failed(_, libc::EPERM)) | Ok(()) => Ok(()),
         Err(failed) => Err(failed),
     };
-    // A guest's memory is not for a core file.
+    // A guest's memory must not end up in a core file.
     set(libc::RLIMIT_CORE, 0)?;
     if let Some(file_bytes) = prepared.file_bytes {
         lower(libc::RLIMIT_FSIZE, file_bytes)?;
@@ -269,7 +270,7 @@ fn limit(prepared: &Prepared) -> Done {
     }
     match prepared.jail {
         Jail::None => return Ok(()),
-        // The kernel counts threads by user, and no other jail has a user of its own.
+        // The kernel counts threads per user, and only this jail has a user of its own.
         Jail::Users => lower(libc::RLIMIT_NPROC, THREADS)?,
         Jail::UserNamespace | Jail::Landlock => {}
     }
@@ -282,7 +283,7 @@ fn drop_bounding_set() -> Done {
         // SAFETY: takes no pointers.
         let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
         match check(Step::Privileges, dropped.into()) {
-            // The kernel does not know so many.
+            // The kernel has no capabilities beyond this number.
             Err(Failed(_, libc::EINVAL)) => break,
             Err(failed) => return Err(failed),
             Ok(_) => {}
@@ -312,7 +313,7 @@ fn drop_capabilities() -> Done {
     check(Step::Privileges, done.into()).map(drop)
 }
 
-/// From now on no program that it starts has more rights than it has.
+/// Ensures that no program it starts has more rights than it has itself.
 fn no_new_privileges() -> Done {
     // SAFETY: takes no pointers.
     let done = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };

@@ -1,9 +1,9 @@
-//! What a child says when it could not become the program: which step failed, and why.
+//! The message of a child that could not start its program: the failed step and the error.
 
 use std::fmt;
 use std::io;
 
-/// What a child does between its birth and its program, in this order.
+/// The steps of a child between `clone` and `exec`, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Step {
@@ -46,22 +46,22 @@ impl fmt::Display for Step {
             Self::Detach => "leaving its session",
             Self::Group => "entering its cgroup",
             Self::Maps => "mapping its user",
-            Self::Private => "making its mounts its own",
-            Self::Source => "opening what it may see",
-            Self::Root => "making its root directory",
-            Self::Place => "placing what it may see",
+            Self::Private => "making its mounts private",
+            Self::Source => "opening the files it may see",
+            Self::Root => "creating its root directory",
+            Self::Place => "mounting the files it may see",
             Self::Pivot => "changing its root directory",
             Self::Limits => "setting its limits",
-            Self::User => "becoming its user",
-            Self::Privileges => "giving up its privileges",
-            Self::Rules => "taking on Landlock's rules",
+            Self::User => "switching to its user",
+            Self::Privileges => "dropping its privileges",
+            Self::Rules => "applying its Landlock rules",
             Self::Filter => "filtering its system calls",
             Self::Exec => "starting its program",
         })
     }
 }
 
-/// A step that failed, with the kernel's number for the reason.
+/// A failed step with the kernel's error number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed(pub(crate) Step, pub(crate) i32);
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_is_read_as_it_was_written() {
+    fn jail_failure_steps_round_trip() {
         for step in ALL {
             let (read, error) = Failed::from_bytes(Failed(step, libc::EPERM).to_bytes()).unwrap();
             assert_eq!((read, error.raw_os_error()), (step, Some(libc::EPERM)));

@@ -1,4 +1,4 @@
-//! Files of the host that a jailed program has to open by their names, although it has a user of its own.
+//! Access to host files that a jailed program opens by name, although it runs as a user of its own.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use super::kind::Jail;
 use crate::files::FileError;
 
-/// What everybody may do with a file that a jailed program has to read. It lies in directories that nobody but root may
-/// enter.
+/// Permission bits for files that a jailed program has to read. The files are in directories that only root may enter.
 const READABLE: u32 = 0o444;
 
 /// Gives a file or directory to a program's user.
@@ -19,7 +18,7 @@ pub(crate) fn give_to(jail: Jail, uid: u32, path: &Path) -> Result<(), FileError
     }
 }
 
-/// Makes a file ours again that was given away.
+/// Makes a file that was given away ours again.
 pub(crate) fn take_back(path: &Path) -> Result<(), FileError> {
     let us = rustix::process::geteuid().as_raw();
     let owner = fs::metadata(path).map_err(FileError::at("read", path))?.uid();
@@ -30,7 +29,7 @@ pub(crate) fn take_back(path: &Path) -> Result<(), FileError> {
     chown(path, Some(us), Some(group)).map_err(FileError::at("take back", path))
 }
 
-/// Whether a program's user can read a file, once it is shown to it.
+/// Whether a program's user can read a file that is shown in its jail.
 fn is_readable(jail: Jail, path: &Path) -> Result<bool, FileError> {
     match jail {
         Jail::Users => {
@@ -41,7 +40,7 @@ fn is_readable(jail: Jail, path: &Path) -> Result<bool, FileError> {
     }
 }
 
-/// A file of somebody else's that a program's user can read: itself, or a copy in `dir` under the name of its content.
+/// A version of a foreign file that a program's user can read: the file itself, or a copy in `dir` named by its hash.
 pub(crate) fn readable_copy(jail: Jail, path: &Path, dir: &Path, sha256: &str) -> Result<PathBuf, FileError> {
     if is_readable(jail, path)? {
         return Ok(path.to_owned());
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_strangers_kernel_is_copied_and_not_changed() {
+    fn unreadable_kernel_is_copied_and_left_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let kernel = dir.path().join("vmlinuz");
         fs::write(&kernel, "kernel").unwrap();

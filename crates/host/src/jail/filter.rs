@@ -1,9 +1,9 @@
-//! The system calls that no program in a jail makes, whatever the kind of jail.
+//! The system calls that are refused in every kind of jail.
 //!
-//! Namespaces and Landlock decide which files a program can open. They do not keep it from what an owner may do with a file
-//! that it was given for reading only (its mode, its times, its locks by lease), and Landlock does not cover what a user's
-//! processes may do to each other by their numbers. So the filter refuses these calls, and those by which a program would
-//! make itself namespaces, or another process that outlives it.
+//! Namespaces and Landlock decide which files a program can open. They do not limit an owner's operations on a file
+//! that is open read-only (its mode, times and leases), and Landlock does not cover operations on other processes of
+//! the same user by process id. So the filter refuses these calls, and the calls by which a program would create
+//! namespaces or a process that outlives it.
 
 use std::ptr;
 
@@ -11,8 +11,8 @@ use super::enter::check;
 use super::failure::{Failed, Step};
 use super::kind::Jail;
 
-/// Who a file belongs to, what its owner has said of it, and who waits for it. QEMU changes nothing of this. `flock` and
-/// watches work on files that are open for reading, or not open at all.
+/// Calls that change the owner, mode, times or attributes of files, lock them or watch them. QEMU uses none of them.
+/// `flock` and watches also work on files that are open read-only or not open at all.
 const OF_FILES: [libc::c_long; 18] = [
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
@@ -34,7 +34,7 @@ const OF_FILES: [libc::c_long; 18] = [
     libc::SYS_fanotify_init,
 ];
 
-/// What reaches processes that are not its own. `io_uring` could make any other call.
+/// Calls that reach other processes. `io_uring` could make any other call.
 const OF_OTHERS: [libc::c_long; 43] = [
     libc::SYS_kill,
     libc::SYS_tkill,
@@ -81,7 +81,7 @@ const OF_OTHERS: [libc::c_long; 43] = [
     libc::SYS_syslog,
 ];
 
-/// What changes the system or what is seen of it, or opens large parts of the kernel to an attack.
+/// Calls that change the system or the view of it, or expose large parts of the kernel to attacks.
 const OF_THE_SYSTEM: [libc::c_long; 20] = [
     libc::SYS_unshare,
     libc::SYS_setns,
@@ -105,7 +105,7 @@ const OF_THE_SYSTEM: [libc::c_long; 20] = [
     libc::SYS_personality,
 ];
 
-/// Older forms of calls that are refused above, on architectures that have them.
+/// Older forms of the calls above, on architectures that have them.
 #[cfg(target_arch = "x86_64")]
 const OLDER: [libc::c_long; 11] = [
     libc::SYS_chmod,
@@ -123,14 +123,14 @@ const OLDER: [libc::c_long; 11] = [
 #[cfg(target_arch = "aarch64")]
 const OLDER: [libc::c_long; 0] = [];
 
-// Numbers that libc does not name everywhere. From 424 on they are the same on all architectures.
+// Numbers that libc does not define everywhere. From 424 on they are the same on all architectures.
 const FCHMODAT2: libc::c_long = 452;
 const SETXATTRAT: libc::c_long = 463;
 const REMOVEXATTRAT: libc::c_long = 466;
 const OPEN_TREE_ATTR: libc::c_long = 467;
 const FILE_SETATTR: libc::c_long = 469;
 
-/// All that QEMU asks of a descriptor. Others send signals to whom the caller names, or keep who opens a file waiting.
+/// All `fcntl` requests that QEMU uses. Others could send signals to any process, or block programs that open a file.
 const REQUESTS: [libc::c_int; 14] = [
     libc::F_DUPFD,
     libc::F_DUPFD_CLOEXEC,
@@ -148,8 +148,8 @@ const REQUESTS: [libc::c_int; 14] = [
     libc::F_GET_SEALS,
 ];
 
-/// From <linux/fs.h>, <linux/fsverity.h>, <asm/sockios.h> and <asm/ioctls.h>: attributes of files that are open for reading,
-/// a socket's signals to whom the caller names, and typing into a terminal.
+/// From <linux/fs.h>, <linux/fsverity.h>, <asm/sockios.h> and <asm/ioctls.h>: requests that set attributes of files
+/// that are open read-only, direct a socket's signals to any process, or type into a terminal.
 const IOCTLS: [u32; 8] = [
     0x4008_6602, // FS_IOC_SETFLAGS
     0x4004_6602, // FS_IOC32_SETFLAGS
@@ -166,11 +166,11 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// Numbers from here on are of another way to call the kernel, with 32 bits.
+/// Numbers from here on belong to another ABI of the kernel, with 32 bits.
 const OTHER_NUMBERS: u32 = 0x4000_0000;
 
-// Where `struct seccomp_data` has the number, the architecture and the lower halves of the first two arguments. The kernel
-// itself looks at the lower halves only, in all calls whose arguments are compared here.
+// Offsets in `struct seccomp_data` of the number, the architecture and the lower halves of the first two arguments. The
+// kernel itself uses only the lower halves, in all calls whose arguments are compared here.
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 const FIRST_ARGUMENT_AT: u32 = 16;
@@ -178,10 +178,10 @@ const SECOND_ARGUMENT_AT: u32 = 24;
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
-/// For a call that libc makes first and has another for.
+/// For a call that libc tries first and can replace by another.
 const UNKNOWN: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 
-/// The filter of one program, to be taken on by its child.
+/// The seccomp filter of one program, applied by its child.
 #[derive(Debug)]
 pub(super) struct Filter {
     instructions: Vec<libc::sock_filter>,
@@ -194,22 +194,22 @@ impl Filter {
         let mut filter = Self { instructions: Vec::new(), own_pid: 0 };
         filter.add([load(ARCHITECTURE_AT), equal(ARCHITECTURE, 1, 0), end(libc::SECCOMP_RET_KILL_PROCESS)]);
         filter.add([load(NUMBER_AT)]);
-        // The most frequent of those that are looked into comes first: KVM runs a guest by it.
+        // The most frequent of the calls with checked arguments comes first: KVM runs guests through it.
         filter.only_unless(libc::SYS_ioctl, SECOND_ARGUMENT_AT, &IOCTLS);
         filter.only_if(libc::SYS_fcntl, SECOND_ARGUMENT_AT, &REQUESTS.map(|request| request as u32));
-        // A signal to one of its own threads. The number is filled in by the child.
+        // Signals only to its own threads. The child fills in the process id.
         filter.only_if(libc::SYS_tgkill, FIRST_ARGUMENT_AT, &[0]);
         filter.own_pid = filter.instructions.len() - 3;
         filter.only_if(libc::SYS_prlimit64, FIRST_ARGUMENT_AT, &[0]);
         filter.threads_only();
         match jail {
-            // Nothing but the filter stands between it and the sockets of its user.
+            // Only the filter protects the sockets of its user.
             Jail::Landlock => {
                 for number in [libc::SYS_socket, libc::SYS_socketpair, libc::SYS_connect, libc::SYS_bind] {
                     filter.add([equal(number as u32, 0, 1), end(REFUSE)]);
                 }
             }
-            // Not every family belongs to a network namespace.
+            // Not every socket family is confined by a network namespace.
             Jail::Users | Jail::UserNamespace | Jail::None => {
                 filter.only_if(libc::SYS_socket, FIRST_ARGUMENT_AT, &[libc::AF_UNIX as u32]);
             }
@@ -227,17 +227,17 @@ impl Filter {
         self.instructions.extend(instructions);
     }
 
-    /// A call is made with one of these values of an argument, or not at all.
+    /// Allows a call only with one of these values of an argument.
     fn only_if(&mut self, number: libc::c_long, argument_at: u32, values: &[u32]) {
         self.look_into(number, argument_at, values, (ALLOW, REFUSE));
     }
 
-    /// A call is made with any value of an argument but these.
+    /// Allows a call except with these values of an argument.
     fn only_unless(&mut self, number: libc::c_long, argument_at: u32, values: &[u32]) {
         self.look_into(number, argument_at, values, (REFUSE, ALLOW));
     }
 
-    /// In the order of the instructions: a jump skips as many as it says.
+    /// Adds the instructions for one call. The order matters: each jump skips a fixed number of instructions.
     fn look_into(&mut self, number: libc::c_long, argument_at: u32, values: &[u32], ends: (u32, u32)) {
         let length = 2 + 2 * values.len() as u8;
         self.add([equal(number as u32, 0, length), load(argument_at)]);
@@ -247,7 +247,8 @@ impl Filter {
         self.add([end(ends.1)]);
     }
 
-    /// Another process would outlive this one, and a thread cannot be born into another namespace.
+    /// Allows `clone` for threads only. Another process would outlive this one, and a thread cannot be created in
+    /// another namespace.
     fn threads_only(&mut self) {
         self.add([
             equal(libc::SYS_clone as u32, 0, 4),
@@ -258,7 +259,7 @@ impl Filter {
         ]);
     }
 
-    /// Runs in the child, which has given up its right to gain privileges.
+    /// Runs in the child, after it has set no_new_privs.
     pub(super) fn apply(&mut self) -> Result<(), Failed> {
         // SAFETY: takes no pointers.
         let own = unsafe { libc::getpid() };

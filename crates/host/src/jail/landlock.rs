@@ -1,9 +1,9 @@
-//! The jail of an ordinary user on a host without user namespaces: nothing is hidden, but the kernel refuses it.
+//! The jail of an ordinary user on a host without user namespaces: files are not hidden, but the kernel refuses access.
 //!
-//! Landlock refuses to open every file that the [`Cell`] does not show, and to trace whoever has no such rules. It knows
-//! nothing of Unix sockets with a name, of a file's mode and times, and older versions nothing of signals. All of these the
-//! filter of system calls refuses, see [`super::filter`]. What the program needs of these it is given open. The names, sizes
-//! and times of files that it cannot open it can see.
+//! Landlock refuses to open files that the [`Cell`] does not show, and to trace processes outside the jail. It does not
+//! cover named Unix sockets, the mode and times of files, and in older versions signals. The system call filter refuses
+//! all of these, see [`super::filter`]; the program inherits the descriptors that it needs instead. It can see the
+//! names, sizes and times of files that it cannot open.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,7 +16,7 @@ use super::cell::{Cell, View};
 use super::enter::check;
 use super::failure::{Failed, Step};
 
-/// The version of Landlock that came with Linux 6.7: from here on it knows of ports.
+/// The version of Landlock that came with Linux 6.7, the first that covers ports.
 const VERSION: libc::c_long = 4;
 
 // From <linux/landlock.h>.
@@ -30,18 +30,18 @@ const REMOVE_FILE: u64 = 1 << 5;
 const MAKE_REG: u64 = 1 << 8;
 const TRUNCATE: u64 = 1 << 14;
 
-/// Everything that can be done to files since Linux 6.7.
+/// All file operations that Landlock covers since Linux 6.7.
 const ALL_OF_FILES: u64 = (1 << 15) - 1;
 /// Device-specific requests, since 6.10.
 const IOCTL_DEV: u64 = 1 << 15;
 const IOCTL_DEV_VERSION: libc::c_long = 5;
-/// To listen and connect.
+/// Listening and connecting.
 const ALL_OF_PORTS: u64 = 0b11;
 /// Abstract sockets and signals, since 6.12.
 const ALL_OF_SCOPES: u64 = 0b11;
 const SCOPES_VERSION: libc::c_long = 6;
 
-/// What can be done to something that is no directory.
+/// Operations on anything that is not a directory.
 const OF_PLAIN_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE;
 
 #[repr(C)]
@@ -57,7 +57,7 @@ struct PathBeneath {
     parent: i32,
 }
 
-/// The rules of one program, to be taken on by its child.
+/// The Landlock rules of one program, applied by its child.
 #[derive(Debug)]
 pub(super) struct Rules {
     ruleset: OwnedFd,
@@ -81,7 +81,7 @@ impl Rules {
         Ok(Self { ruleset })
     }
 
-    /// Runs in the child, which has given up its right to gain privileges.
+    /// Runs in the child, after it has set no_new_privs.
     pub(super) fn apply(&self) -> Result<(), Failed> {
         let (rules, flags) = (self.ruleset.as_raw_fd(), 0);
         // SAFETY: the descriptor is a set of rules.

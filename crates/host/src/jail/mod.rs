@@ -1,14 +1,16 @@
-//! The jail in which QEMU and `qemu-img` run: what a program that its guest, or a hostile file, has taken over can reach.
+//! The jail in which QEMU and `qemu-img` run. It limits what a program can reach after its guest or a hostile file has
+//! taken it over.
 //!
 //! ```text
 //! Jail (which kind this host can have) ── Cell (what one program may see) ──▶ enter, in the child before exec
 //! ```
 //!
-//! In the jail there is a root directory with the program, the system's libraries, QEMU's firmware, a few devices and the
-//! files that are named in the [`Cell`]; everything else that the program needs is a descriptor that it is given. It has
-//! no processes, no network, no other file systems and no privileges. For root every machine has a user of its own; for an
-//! ordinary user a user namespace makes the same possible. Where there are none, [`landlock`] refuses files instead of
-//! hiding them. In all of them a [`filter`] refuses the system calls that would reach further.
+//! The jail has a root directory with the program, the system's libraries, QEMU's firmware, a few devices and the files
+//! that the [`Cell`] names; everything else that the program needs is an inherited descriptor. The jail has no other
+//! processes, no network, no other file systems and no privileges. If the daemon is root, every VM has a user of its
+//! own; for an ordinary user a user namespace gives the same isolation. On hosts without user namespaces, [`landlock`]
+//! refuses files instead of hiding them. In every kind of jail a [`filter`] refuses the system calls that would reach
+//! further.
 
 mod cell;
 mod enter;

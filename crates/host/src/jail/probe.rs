@@ -1,4 +1,4 @@
-//! Which jail this host gives, found by putting a program into it.
+//! Finds the jail that this host supports by running a program in it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::process::Jailed;
 /// Printing a version takes a fraction of a second; a minute means that the host is stuck.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The jail that machines get, or the reason why there is none. QEMU itself is tried out: what it needs must be in there.
+/// The jail for VMs, or the reason why there is none. QEMU itself is run in it, because everything that QEMU needs must
+/// be inside.
 pub async fn find(qemu: &Path, wanted: config::Jail) -> Result<Jail, JailError> {
     match wanted {
         config::Jail::Off => return Err(JailError::Off),
@@ -27,15 +28,15 @@ pub async fn find(qemu: &Path, wanted: config::Jail) -> Result<Jail, JailError> 
         let cell = Cell::new(*jail, uid_of(WorkspaceId::random()), qemu);
         match Jailed::new(qemu, DEADLINE, cell).args(["--version"]).run().await {
             Ok(_version) => return Ok(*jail),
-            // A lesser jail, or none, is not the answer to a moment in which the host had no room.
-            Err(error) if error.may_pass() => return Err(JailError::Undecided(error.to_string())),
+            // A temporary shortage of the host must not lead to a weaker jail or none.
+            Err(error) if error.is_transient() => return Err(JailError::Undecided(error.to_string())),
             Err(error) => reasons.push(error.to_string()),
         }
     }
     Err(JailError::Refused(reasons.join("; ")))
 }
 
-/// Whether we may start programs as other users: not every root may, in containers and under service managers.
+/// Whether we may start programs as other users. In containers and under service managers, root often may not.
 pub fn gives_users() -> bool {
     let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
     may_give_users(&read("/proc/self/status"), &read("/proc/self/uid_map"))
@@ -54,10 +55,10 @@ fn may_give_users(status: &str, uid_map: &str) -> bool {
     effective & NEEDED == NEEDED && all_exist
 }
 
-/// What a jail keeps from the host. Its user namespace is told apart from these.
+/// The namespaces that separate a jail from the host. Its user namespace is compared separately.
 const NAMESPACES: [&str; 5] = ["mnt", "pid", "net", "ipc", "uts"];
 
-/// The jail that a process of ours is in, by what the kernel says of it. `None` if it is gone.
+/// The jail of a running process, according to the kernel. `None` if the process is gone.
 pub fn of_process(pid: i32) -> Option<Jail> {
     let namespace = |of: &str, kind: &str| std::fs::read_link(format!("/proc/{of}/ns/{kind}")).ok();
     let pid = pid.to_string();
@@ -70,8 +71,8 @@ pub fn of_process(pid: i32) -> Option<Jail> {
     Some(judge(all_apart, apart("user")?, &read("status")?, &read("limits")?))
 }
 
-/// From which namespaces are its own, and the texts of `/proc/PID/status` and `/proc/PID/limits`. What lacks anything that
-/// its kind of jail has is in none.
+/// Decides from the namespaces and the texts of `/proc/PID/status` and `/proc/PID/limits`. A process that lacks any
+/// part of its kind of jail counts as having none.
 fn judge(all_apart: bool, own_user_namespace: bool, status: &str, limits: &str) -> Jail {
     let value = |key: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
@@ -91,7 +92,7 @@ fn judge(all_apart: bool, own_user_namespace: bool, status: &str, limits: &str) 
     }
 }
 
-/// The kernel does not tell whether Landlock holds a process. But only what we put into a jail may have no message queues.
+/// The kernel does not report whether Landlock confines a process. But only our jails forbid message queues.
 fn has_jails_limits(limits: &str) -> bool {
     let queues = limits.lines().find_map(|line| line.strip_prefix("Max msgqueue size"));
     queues.and_then(|rest| rest.split_whitespace().next()) == Some("0")
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_need_capabilities_and_a_whole_map() {
+    fn users_jail_needs_capabilities_and_full_map() {
         let status = |capabilities: &str| format!("Name:\tx\nCapEff:\t{capabilities}\n");
         let (all, none) = (status("000001ffffffffff"), status("0000000000000000"));
         let (host, container) = ("         0          0 4294967295\n", "0 100000 65536\n");
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_the_jail_are_recognised() {
+    fn jail_limits_are_recognised() {
         let limits =
             |queues: &str| format!("Max open files 4096 4096 files\nMax msgqueue size    {queues}   bytes\n");
         assert!(has_jails_limits(&limits("0       0")));
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn jail_that_lacks_a_part_is_none() {
+    fn incomplete_jail_counts_as_none() {
         let status = "Uid:\t1879048200\t1879048200\t1879048200\t1879048200\nCapPrm:\t0000000000000000\n\
                       CapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nCapAmb:\t0000000000000000\n\
                       NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n";
@@ -149,13 +150,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_jail_that_is_switched_off_says_so() {
+    async fn disabled_jail_reports_off() {
         let found = find(Path::new("/bin/true"), config::Jail::Off).await;
         assert!(matches!(found, Err(JailError::Off)));
     }
 
     #[tokio::test]
-    async fn a_program_that_cannot_run_inside_is_named() {
+    async fn failed_jail_probe_names_the_program() {
         let error = find(Path::new("/no/such/qemu"), config::Jail::Auto).await.unwrap_err();
         assert!(error.to_string().contains("/no/such/qemu"), "{error}");
     }

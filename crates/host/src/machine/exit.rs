@@ -1,4 +1,4 @@
-//! Why a machine ended, put together from what QEMU said, what the kernel says of the process, and the logs.
+//! The reason why a VM ended, derived from QEMU's announcement, the exit status and the logs.
 
 use std::fmt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::files;
 use crate::process::Exit;
 use crate::qmp::ShutdownCause;
 
-/// As much of QEMU's stderr as helps a reader.
+/// The length of QEMU's stderr that is quoted.
 const STDERR_TAIL: u64 = 2000;
 
 /// A panic's first line is followed by registers and a call trace of a few KiB.
@@ -19,9 +19,9 @@ const PANIC_MARK: &str = "Kernel panic - not syncing";
 pub enum ExitCause {
     /// The guest switched itself off.
     GuestShutdown,
-    /// The guest reset itself, which ends it.
+    /// The guest reset itself, which ends the VM.
     GuestReset,
-    /// The guest's kernel gave up; the line it printed.
+    /// The guest's kernel panicked; the line it printed.
     GuestPanic(String),
     /// We told QEMU to quit.
     Quit,
@@ -29,21 +29,21 @@ pub enum ExitCause {
     Killed,
     /// QEMU was ended by this signal, which we did not send.
     Signal(i32),
-    /// QEMU gave up by itself with this status.
+    /// QEMU exited by itself with this status.
     Status(i32),
-    /// QEMU is gone; it was not our child, so the kernel did not tell us how.
+    /// QEMU is gone; it was not our child, so the kernel did not report its exit status.
     Vanished,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitReason {
     pub cause: ExitCause,
-    /// The end of what QEMU printed in this run; often empty.
+    /// The end of QEMU's output in this run; often empty.
     pub stderr_tail: String,
 }
 
 impl ExitReason {
-    /// Decides the cause: what QEMU announced explains a clean exit, what the kernel says explains any other.
+    /// Decides the cause: QEMU's announcement explains a clean exit, the exit status explains any other.
     pub(crate) fn of(exit: Exit, announced: Option<ShutdownCause>, console: &Path, stderr: &Path) -> Self {
         let panic = || {
             let log = files::tail(console, CONSOLE_TAIL);
@@ -57,11 +57,11 @@ impl ExitReason {
                 panic().map_or(ExitCause::GuestReset, ExitCause::GuestPanic)
             }
             (Exit::Code(0) | Exit::Unknown, Some(ShutdownCause::HostQuit)) => ExitCause::Quit,
-            // QEMU exits cleanly when it is asked to terminate; the signal is the reason all the same.
+            // QEMU exits cleanly when it is asked to terminate; the signal is still the cause.
             (Exit::Code(0) | Exit::Unknown, Some(ShutdownCause::HostSignal)) => {
                 ExitCause::Signal(libc::SIGTERM)
             }
-            // Nobody listened when it was announced, as while a machine comes up. The console may tell.
+            // The announcement was missed, for example while the VM was coming up. The console may show a panic.
             (Exit::Code(0), None) => panic().map_or(ExitCause::Status(0), ExitCause::GuestPanic),
             (Exit::Code(code), _) => ExitCause::Status(code),
             (Exit::Unknown, Some(ShutdownCause::Unnamed(_)) | None) => ExitCause::Vanished,
@@ -71,10 +71,10 @@ impl ExitReason {
 }
 
 impl ExitReason {
-    /// Names us as the cause of a SIGKILL that we sent.
+    /// Names agentiso as the cause of a SIGKILL that it sent.
     pub(crate) fn killed_by_us(self) -> Self {
         let cause = match self.cause {
-            // Of a process that is not our child the kernel does not tell the signal.
+            // The kernel does not report the signal of a process that is not our child.
             ExitCause::Signal(libc::SIGKILL) | ExitCause::Vanished => ExitCause::Killed,
             other @ (ExitCause::GuestShutdown
             | ExitCause::GuestReset
@@ -91,13 +91,13 @@ impl ExitReason {
 impl fmt::Display for ExitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
-            ExitCause::GuestShutdown => f.write_str("the guest switched itself off")?,
+            ExitCause::GuestShutdown => f.write_str("the guest shut itself down")?,
             ExitCause::GuestReset => f.write_str("the guest reset itself")?,
             ExitCause::GuestPanic(line) => write!(f, "the guest's kernel panicked: {line}")?,
             ExitCause::Quit => f.write_str("QEMU was told to quit")?,
             ExitCause::Killed => f.write_str("QEMU was killed by agentiso")?,
             ExitCause::Signal(signal) => {
-                write!(f, "QEMU was ended by signal {signal}{}", signal_name(*signal))?
+                write!(f, "QEMU was killed by signal {signal}{}", signal_name(*signal))?
             }
             ExitCause::Status(code) => write!(f, "QEMU exited with status {code}")?,
             ExitCause::Vanished => f.write_str("QEMU is gone")?,
@@ -126,7 +126,7 @@ fn signal_name(signal: i32) -> &'static str {
         libc::SIGSEGV => " (SIGSEGV)",
         libc::SIGABRT => " (SIGABRT)",
         libc::SIGBUS => " (SIGBUS: no space for its memory file)",
-        libc::SIGSYS => " (SIGSYS: a system call its sandbox forbids)",
+        libc::SIGSYS => " (SIGSYS: a forbidden system call)",
         _ => "",
     }
 }
@@ -144,24 +144,24 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_is_named_whatever_was_announced_before() {
+    fn signal_outranks_an_announced_shutdown() {
         let reason = reason(Exit::Signal(9), Some(ShutdownCause::GuestShutdown), "", "");
         assert_eq!(reason.cause, ExitCause::Signal(9));
         assert!(reason.to_string().contains("SIGKILL"), "{reason}");
     }
 
     #[test]
-    fn own_kill_is_not_blamed_on_others() {
+    fn kill_by_agentiso_is_named_as_such() {
         for exit in [Exit::Signal(9), Exit::Unknown] {
             let text = reason(exit, None, "", "").killed_by_us().to_string();
             assert_eq!(text, "QEMU was killed by agentiso");
         }
-        // A machine that ended by itself in that moment did so.
+        // A VM that ended by itself at that moment keeps its own cause.
         assert_eq!(reason(Exit::Code(1), None, "", "").killed_by_us().cause, ExitCause::Status(1));
     }
 
     #[test]
-    fn a_reset_after_a_panic_is_a_panic_and_tells_its_line() {
+    fn reset_after_panic_is_reported_as_panic() {
         let console = "[1.0] Kernel panic - not syncing: Attempted to kill init!\n[1.1] CPU: 0\n";
         let text = reason(Exit::Code(0), Some(ShutdownCause::GuestReset), console, "").to_string();
         assert_eq!(text, "the guest's kernel panicked: Kernel panic - not syncing: Attempted to kill init!");
@@ -174,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn a_qemu_that_gives_up_is_quoted() {
+    fn failed_qemu_exit_quotes_its_stderr() {
         let text = reason(Exit::Code(1), None, "", "warning\nno such device\n").to_string();
         assert_eq!(text, "QEMU exited with status 1: no such device");
     }
 
     #[test]
-    fn of_a_process_that_is_not_our_child_the_announcement_is_all_there_is() {
+    fn unknown_exit_status_falls_back_to_announcement() {
         assert_eq!(reason(Exit::Unknown, None, "", "").cause, ExitCause::Vanished);
         assert_eq!(reason(Exit::Unknown, Some(ShutdownCause::HostQuit), "", "").cause, ExitCause::Quit);
     }

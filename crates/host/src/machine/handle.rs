@@ -1,4 +1,4 @@
-//! The handle to a running machine, and the task that watches it.
+//! The handle to a running VM, and the task that watches it.
 
 use std::fmt;
 use std::io;
@@ -22,13 +22,13 @@ use crate::files;
 use crate::process::{MachineRecord, Process};
 use crate::qmp::{Event, QmpClient, QmpError, ShutdownCause};
 
-/// QEMU closes its control socket as it exits; what it announced has then been read.
+/// QEMU closes its control socket as it exits; its announcement has been read by then.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// Asked to quit, QEMU flushes its disk and exits.
+/// When asked to quit, QEMU flushes its disk and exits.
 const QUIT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// The part of the grace that the guest's processes get; the rest is for the guest to unmount and QEMU to exit.
+/// The guest's processes get this fraction of the grace time; the rest is for unmounting and for QEMU's exit.
 const PROCESSES_SHARE: u32 = 2;
 
 #[derive(Debug, Error)]
@@ -38,7 +38,7 @@ pub struct PssError {
     source: io::Error,
 }
 
-/// What a machine is made of.
+/// The parts of a VM.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) id: WorkspaceId,
@@ -56,7 +56,7 @@ pub(crate) struct Parts {
     pub(crate) stderr_log: PathBuf,
 }
 
-/// A running machine. Clones share it; dropping the last one lets QEMU run on, unwatched.
+/// A running VM. Clones share it; after the last one is dropped, QEMU runs on unwatched.
 #[derive(Clone, Debug)]
 pub struct Machine {
     inner: Arc<Inner>,
@@ -68,7 +68,7 @@ struct Inner {
     process: Process,
     qmp: QmpClient,
     agent: AgentLink,
-    /// Whether we sent the signal that ends it.
+    /// Whether we sent the signal that ends QEMU.
     killed: Arc<AtomicBool>,
     exit: watch::Receiver<Option<ExitReason>>,
     stall: Arc<watch::Sender<Option<Stall>>>,
@@ -95,7 +95,7 @@ impl Machine {
         let id = parts.id;
         let watching = tokio::spawn(async move {
             let reason = watcher.run().await;
-            tracing::info!(workspace = %id, %reason, "the machine ended");
+            tracing::info!(workspace = %id, %reason, "the VM ended");
             sender.send_replace(Some(reason));
         });
         Self {
@@ -120,17 +120,17 @@ impl Machine {
         self.inner.process.record()
     }
 
-    /// The agent's client. If the connection broke, a fresh one; if the machine ended meanwhile, an error at once.
+    /// The agent's client. Reconnects if the connection broke; fails at once if the VM has ended meanwhile.
     pub async fn agent(&self) -> Result<AgentClient, AgentError> {
         tokio::select! {
-            // A connection that is there is worth more than the news that the machine just ended.
+            // An existing connection takes precedence over the VM's end.
             biased;
             client = self.inner.agent.client() => client,
             _ = self.exited() => Err(AgentError::Disconnected { call: "connect" }),
         }
     }
 
-    /// Resolves when QEMU has ended, with the reason. Any number of callers may wait.
+    /// Resolves with the reason when QEMU has ended. Any number of callers may wait.
     pub async fn exited(&self) -> ExitReason {
         let mut exit = self.inner.exit.clone();
         loop {
@@ -138,14 +138,14 @@ impl Machine {
                 return reason;
             }
             if exit.changed().await.is_err() {
-                // The watcher lives as long as the machine; without it the runtime is ending.
+                // The watcher lives as long as the VM; if it is gone, the runtime is ending.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Resolves when the guest stands still against its will, with the reason. It loses nothing and goes on after
-    /// [`Machine::wake`]; if what it writes still finds no room, it stops again.
+    /// Resolves with the reason when the guest is stopped involuntarily. It loses nothing and goes on after
+    /// [`Machine::wake`]; if its writes still find no space, it stops again.
     pub async fn stalled(&self) -> String {
         let mut stalled = self.inner.stall.subscribe();
         loop {
@@ -153,41 +153,41 @@ impl Machine {
                 return stall.to_string();
             }
             if stalled.changed().await.is_err() {
-                // Ended, which others are told of.
+                // The VM has ended, which `exited` reports.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Lets a guest that we stopped go on, with the time that it is now. If that fails, it is stalled.
+    /// Lets a guest that we stopped go on, and sets its clock. If that fails, the guest counts as stalled.
     pub async fn resume(&self) -> Result<(), QmpError> {
         let resumed = self.inner.qmp.resume().await;
-        self.going_on(resumed).await
+        self.after_resume(resumed).await
     }
 
-    /// The same for one that may stand still for any reason, or be in the middle of a copy that nobody waits for. One that
-    /// runs is left alone.
+    /// Lets a guest go on that may be stopped for any reason, or is being copied by a task that is gone. A running
+    /// guest is left alone.
     pub async fn wake(&self) -> Result<(), QmpError> {
         let woken = self.inner.qmp.wake().await;
-        self.going_on(woken).await
+        self.after_resume(woken).await
     }
 
-    async fn going_on(&self, resumed: Result<(), QmpError>) -> Result<(), QmpError> {
+    async fn after_resume(&self, resumed: Result<(), QmpError>) -> Result<(), QmpError> {
         match &resumed {
             Ok(()) => {
-                // A machine that went on by itself has told so before this was noted. Why it stopped by itself since
-                // then must stay.
+                // If the VM went on by itself, its event came before this point and cleared its own reason. A later
+                // reason for which it stopped by itself must stay.
                 self.inner
                     .stall
-                    .send_if_modified(|stall| stall.take_if(|stall| *stall == Stall::Silent).is_some());
+                    .send_if_modified(|stall| stall.take_if(|stall| *stall == Stall::Unconfirmed).is_some());
                 self.catch_up().await;
             }
-            // Others are told of its end.
+            // `exited` reports the end.
             Err(QmpError::Closed) => {}
             Err(_) => {
                 self.inner.stall.send_if_modified(|stall| {
                     let unknown = stall.is_none();
-                    stall.get_or_insert(Stall::Silent);
+                    stall.get_or_insert(Stall::Unconfirmed);
                     unknown
                 });
             }
@@ -195,25 +195,27 @@ impl Machine {
         resumed
     }
 
-    /// The guest's clock stood still with it.
+    /// Sets the guest's clock, which stood still during the pause.
     pub(crate) async fn catch_up(&self) {
-        /// One that stands still again does not answer.
+        /// A guest that is stopped again does not answer.
         const DEADLINE: Duration = Duration::from_secs(5);
         let caught_up = async { self.agent().await?.catch_up().await };
         match timeout(DEADLINE, caught_up).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(workspace = %self.inner.id, %error, "its clock may be behind"),
-            Err(_elapsed) => tracing::warn!(workspace = %self.inner.id, "its clock may be behind"),
+            Ok(Err(error)) => {
+                tracing::warn!(workspace = %self.inner.id, %error, "the guest's clock may be behind")
+            }
+            Err(_elapsed) => tracing::warn!(workspace = %self.inner.id, "the guest's clock may be behind"),
         }
     }
 
-    /// The reason, if the machine has ended already.
+    /// The reason, if the VM has ended already.
     pub fn exit_reason(&self) -> Option<ExitReason> {
         self.inner.exit.borrow().clone()
     }
 
-    /// Ends the machine in order, and by force when the order takes longer than `grace`: the agent ends the
-    /// guest's processes and unmounts; QEMU is told to quit; QEMU is killed.
+    /// Shuts the VM down in order, and by force if that takes longer than `grace`: the agent ends the guest's processes
+    /// and unmounts; then QEMU is told to quit; then QEMU is killed.
     pub async fn shutdown(&self, grace: Duration) -> ExitReason {
         let deadline = Instant::now() + grace;
         let by_agent = async {
@@ -224,11 +226,11 @@ impl Machine {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(workspace = %self.inner.id, %error, "the agent cannot be asked to shut down");
+                    tracing::warn!(workspace = %self.inner.id, %error, "cannot ask the agent to shut down");
                     return std::future::pending().await;
                 }
             }
-            // The guest waits for the answer to be read before it goes off.
+            // The guest switches off only after its answer was read and the connection is released.
             self.inner.agent.release();
             self.exited().await
         };
@@ -237,7 +239,7 @@ impl Machine {
         }
         tracing::warn!(workspace = %self.inner.id, "the guest did not shut down in time; telling QEMU to quit");
         let quit = async {
-            // Whether or not it is answered, the exit is what counts.
+            // Only the exit counts, not the answer.
             let _ = self.inner.qmp.execute("quit", None).await;
             self.exited().await
         };
@@ -247,14 +249,14 @@ impl Machine {
         }
     }
 
-    /// Ends the machine at once, as pulling the plug does.
+    /// Ends the VM at once, like a power failure.
     pub async fn kill(&self) -> ExitReason {
         self.inner.killed.store(true, Ordering::Release);
         self.inner.process.kill();
         self.exited().await
     }
 
-    /// The host memory this machine accounts for: its own pages, and its share of those it shares.
+    /// The host memory of this VM: its own pages, and its share of shared pages.
     pub fn memory_pss(&self) -> Result<u64, PssError> {
         let pid = self.inner.process.pid();
         let read = || {
@@ -264,27 +266,27 @@ impl Machine {
         read().map_err(|source| PssError { pid, source })
     }
 
-    /// QEMU's control socket, for what later layers need.
+    /// QEMU's control socket, for other layers.
     pub fn qmp(&self) -> &QmpClient {
         &self.inner.qmp
     }
 }
 
-/// Why a guest stands still.
+/// The reason why a guest is stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stall {
-    /// What it writes finds no room.
+    /// Its writes find no space.
     NoRoom(String),
     /// We stopped it, or may have, and QEMU did not confirm that it goes on.
-    Silent,
+    Unconfirmed,
 }
 
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRoom(reason) => f.write_str(reason),
-            Self::Silent => {
-                f.write_str("QEMU stopped it and does not answer; this is tried again until it does")
+            Self::Unconfirmed => {
+                f.write_str("QEMU has paused it and does not answer; this is tried again until it does")
             }
         }
     }
@@ -296,9 +298,9 @@ fn parse_pss(rollup: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The task that notices the end, and keeps the logs in bounds until then.
+/// The task that notices the VM's end, and keeps the logs in bounds until then.
 struct Watcher {
-    /// Why the guest stands still, if it does.
+    /// The reason why the guest is stopped, if it is.
     stall: Arc<watch::Sender<Option<Stall>>>,
     killed: Arc<AtomicBool>,
     process: Process,
@@ -318,7 +320,7 @@ impl Watcher {
         let mut tick = tokio::time::interval(logs::CHECK_INTERVAL);
         let exit = loop {
             tokio::select! {
-                // The end first: nothing else matters once it is known.
+                // The end is checked first: nothing else matters once it is known.
                 biased;
                 exit = self.process.wait() => break exit,
                 event = self.events.recv(), if events_open => match event {
@@ -328,7 +330,7 @@ impl Watcher {
                             self.stall.send_replace(stall.map(Stall::NoRoom));
                         }
                         if event.is_growth() {
-                            self.hold().await;
+                            self.stop_full_guest().await;
                         }
                     }
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
@@ -343,7 +345,7 @@ impl Watcher {
         self.recorder.drained().await;
         announced = last_announcement(&mut self.events, announced);
         if let Err(error) = files::remove_dir(&self.run_dir) {
-            tracing::warn!(%error, "the sockets of a machine that ended were not removed");
+            tracing::warn!(%error, "could not remove the sockets of a VM that ended");
         }
         let reason = ExitReason::of(exit, announced, &self.console_log, &self.stderr_log);
         if self.killed.load(Ordering::Acquire) { reason.killed_by_us() } else { reason }
@@ -352,15 +354,15 @@ impl Watcher {
 
 impl Watcher {
     /// Stops a guest that has used up its disk, before it writes more.
-    async fn hold(&self) {
+    async fn stop_full_guest(&self) {
         match self.qmp.execute("stop", None).await {
             Err(QmpError::Closed) => {}
             stopped => {
                 if let Err(error) = stopped {
-                    // It may be carried out later than it was waited for.
-                    tracing::warn!(%error, "it is not known whether a guest that has used up its disk was stopped");
+                    // QEMU may carry out the command later than the deadline.
+                    tracing::warn!(%error, "could not confirm that a guest that has used up its disk was paused");
                 }
-                let reason = "it has used up its disk, snapshots included".to_owned();
+                let reason = "its disk and snapshots have reached their size limit".to_owned();
                 self.stall.send_replace(Some(Stall::NoRoom(reason)));
             }
         }
@@ -384,7 +386,7 @@ fn last_announcement(
 
 fn bound(log: &Path) {
     if let Err(error) = logs::bound(log) {
-        tracing::warn!(log = %log.display(), %error, "a log could not be kept in bounds");
+        tracing::warn!(log = %log.display(), %error, "could not shorten a log");
     }
 }
 
@@ -398,7 +400,7 @@ mod tests {
     use super::*;
     use crate::process::{Launch, Priority};
 
-    /// A QEMU whose machine was stopped for a copy. It does not let it go on for the first times.
+    /// A QEMU whose VM was stopped for a copy. It refuses to continue the first few times.
     async fn stopped_qemu(mut refusals: u32) -> QmpClient {
         let (ours, theirs) = UnixStream::pair().unwrap();
         tokio::spawn(async move {
@@ -430,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn machine_left_stopped_is_stalled_until_woken() {
+    async fn stopped_vm_is_stalled_until_woken() {
         let dir = tempfile::tempdir().unwrap();
         let launch = Launch {
             program: "/bin/sleep".into(),
@@ -450,21 +452,21 @@ mod tests {
             agent: None,
             agent_socket: dir.path().join("agent.sock"),
             run_dir: dir.path().join("run"),
-            recorder: Recorder::deaf(),
+            recorder: Recorder::without_sources(),
             unrecorded: Vec::new(),
             console_log: dir.path().join("console.log"),
             stderr_log: dir.path().join("stderr.log"),
         });
         assert!(machine.stalled().now_or_never().is_none());
-        // The end of a snapshot, and an attempt to mend that.
+        // As at the end of a snapshot, and then an attempt to repair it.
         assert!(machine.resume().await.is_err());
         assert!(machine.wake().await.is_err());
-        let reason = machine.stalled().now_or_never().expect("whoever waits is told");
+        let reason = machine.stalled().now_or_never().expect("a waiter is told");
         assert!(reason.contains("tried again"), "{reason}");
         machine.wake().await.unwrap();
         assert_eq!(machine.stalled().now_or_never(), None);
-        // One that went on by itself, which was heard before the failure was noted.
-        machine.going_on(Err(QmpError::NoAnswer { command: "cont".to_owned() })).await.unwrap_err();
+        // The VM goes on by itself, and this is seen before the failure is recorded.
+        machine.after_resume(Err(QmpError::NoAnswer { command: "cont".to_owned() })).await.unwrap_err();
         assert!(machine.stalled().now_or_never().is_some());
         machine.wake().await.unwrap();
         assert_eq!(machine.stalled().now_or_never(), None);
@@ -472,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proportional_share_is_read_from_the_rollup() {
+    fn pss_is_read_from_the_rollup() {
         assert_eq!(
             parse_pss("00 ---p [rollup]\nRss: 9 kB\nPss:    1024 kB\nPss_Dirty: 1 kB\n"),
             Some(1 << 20)

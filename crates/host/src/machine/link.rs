@@ -1,4 +1,4 @@
-//! The connection to the agent, made again when it breaks.
+//! The connection to the agent, reconnected when it breaks.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -44,7 +44,7 @@ impl AgentLink {
         Ok(client)
     }
 
-    /// Lets go of the connection; it ends when the callers that still use it have ended.
+    /// Releases the connection; it ends when the calls that still use it have ended.
     pub(super) fn release(&self) -> Option<AgentClient> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -1,4 +1,4 @@
-//! Keeping a machine's logs from filling the host's disk: a guest may print as much as it likes.
+//! Keeps a VM's logs from filling the host's disk, because a guest may print without limit.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,18 +8,18 @@ use std::time::Duration;
 /// A log above this size is cut down to its end.
 const MAX_LOG: u64 = 8 << 20;
 
-/// What is kept of a log that is cut.
+/// The length that is kept of a cut log.
 const KEPT: u64 = 1 << 20;
 
-/// How often to look at a log that QEMU writes itself. A serial console writes some hundred KB per second at most, so a
-/// log exceeds its bound by little.
+/// Interval of checks of a log that QEMU writes itself. A serial console writes some hundred KB per second at most, so
+/// a log exceeds its bound by little.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 const _: () = assert!(KEPT < MAX_LOG);
 
-/// Cuts a log that grew too large. One caller at a time: a second one would cut what the first has yet to write back. Its
-/// writer appends, and so goes on behind what is kept; a line written in the
-/// very moment of the cut may be lost.
+/// Cuts a log that grew too large. Must not be called concurrently: a second caller would cut what the first has yet to
+/// write back. The log's writer appends, so it continues behind the kept part; a line written at the very moment of the
+/// cut may be lost.
 pub(super) fn bound(path: &Path) -> io::Result<bool> {
     let mut file = match OpenOptions::new().read(true).append(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_cut_to_its_end_and_its_writer_goes_on() {
+    fn oversized_log_keeps_its_end_and_writer() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("console.log");
         let mut writer = OpenOptions::new().append(true).create(true).open(&path).unwrap();
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_does_not_exist_is_small_enough() {
+    fn missing_log_needs_no_cut() {
         assert!(!bound(Path::new("/no/such/log")).unwrap());
     }
 }

@@ -1,6 +1,6 @@
-//! A running machine: its agent, its end, and the logs it leaves.
+//! A running VM: its agent, its end, and its logs.
 //!
-//! Dropping a [`Machine`] lets go of it; QEMU runs on and can be attached to again.
+//! Dropping a [`Machine`] releases it; QEMU runs on and can be attached to again.
 
 mod exit;
 mod handle;

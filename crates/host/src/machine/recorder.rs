@@ -1,9 +1,8 @@
-//! What a machine prints, written to its logs for as long as somebody of ours listens: the guest's console, and what QEMU
-//! says on its standard streams.
+//! Writes the output of a VM to its logs while a daemon runs: the guest's console, and QEMU's standard streams.
 //!
-//! QEMU offers the console at a socket and throws away what is printed while nobody is connected; its own words go to a
-//! pipe with a name, which holds some of them and refuses the rest. So neither a guest that prints without end nor one that
-//! makes QEMU complain without end can fill the host's disk while no daemon runs; what does not fit is lost. While a daemon
+//! QEMU offers the console at a socket and discards output while no client is connected. QEMU's own output goes to a
+//! named pipe, which holds a limited amount and refuses the rest. So neither a guest that prints endlessly nor one that
+//! makes QEMU complain endlessly can fill the host's disk while no daemon runs; excess output is lost. While a daemon
 //! runs, the logs are kept in bounds as they are written.
 
 use std::fs::{File, OpenOptions};
@@ -26,21 +25,21 @@ use crate::files::FileError;
 /// A console delivers some bytes at a time.
 const PIECE: usize = 4096;
 
-/// The thread keeps one piece and writes it.
+/// The thread needs room for one piece only.
 const STACK: usize = 256 << 10;
 
-/// QEMU closes its ends as it exits; what it sent before is there already.
+/// QEMU closes its ends as it exits; everything that it sent before is readable by then.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What one machine prints, being written down. Dropped, it is listened to no more.
+/// The recording of one VM's output. When dropped, recording stops.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     ended: CancellationToken,
-    /// The thread ends when this is closed.
+    /// Closing this ends the thread.
     _stop: Option<OwnedFd>,
 }
 
-/// Something that prints, and the log that it goes to.
+/// A source of output, and its log.
 #[derive(Debug)]
 pub(crate) struct Source {
     from: File,
@@ -48,16 +47,16 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The console that QEMU offers at a socket. QEMU need not have begun to serve it.
+    /// The console that QEMU offers at a socket. QEMU need not serve it yet.
     pub(crate) fn console(socket: &Path, log: &Path) -> Result<Self, FileError> {
         let from = UnixStream::connect(socket).map_err(FileError::at("connect to", socket))?;
         Ok(Self { from: OwnedFd::from(from).into(), log: Log::open(log)? })
     }
 
-    /// A pipe that [`make_pipe`] made. QEMU may be able to put something else in its place, which is refused.
+    /// A pipe that [`make_pipe`] made. QEMU may be able to replace it by something else, which is refused.
     pub(crate) fn pipe(pipe: &Path, log: &Path) -> Result<Self, FileError> {
         let open = || {
-            // Without waiting for somebody who writes. The thread asks before it reads.
+            // Do not wait for a writer. The thread polls before it reads.
             let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
             let from = OpenOptions::new().read(true).custom_flags(flags).open(pipe)?;
             match from.metadata()?.file_type().is_fifo() {
@@ -65,10 +64,10 @@ impl Source {
                 false => Err(std::io::ErrorKind::InvalidInput.into()),
             }
         };
-        Ok(Self { from: open().map_err(FileError::at("listen to", pipe))?, log: Log::open(log)? })
+        Ok(Self { from: open().map_err(FileError::at("open the pipe", pipe))?, log: Log::open(log)? })
     }
 
-    /// Passes on what is there. `false`: nothing will come any more.
+    /// Copies the available output. `false`: there will be no more.
     fn copy(&mut self) -> bool {
         let mut piece = [0; PIECE];
         match self.from.read(&mut piece) {
@@ -76,7 +75,7 @@ impl Source {
                 matches!(error.kind(), std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock)
             }
             Ok(0) => false,
-            // Read on whatever becomes of the log: a guest must not wait for it.
+            // Continue even if the log cannot be written: a guest must not block on it.
             Ok(length) => {
                 self.log.append(&piece[..length]);
                 true
@@ -85,21 +84,21 @@ impl Source {
     }
 }
 
-/// Makes a pipe with a name, for a program to print to.
+/// Makes a named pipe for a program's output.
 pub(crate) fn make_pipe(path: &Path) -> Result<(), FileError> {
     let made = mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0);
-    made.map_err(|error| FileError::at("make the pipe", path)(error.into()))
+    made.map_err(|error| FileError::at("create the pipe", path)(error.into()))
 }
 
 impl Recorder {
-    /// Appends to the logs what is printed from now on.
+    /// Appends all output from now on to the logs.
     pub(crate) fn start(sources: Vec<Source>) -> Result<Self, FileError> {
-        let name = Path::new("what a machine prints");
+        let name = Path::new("the output of a VM");
         let (stop, held) = pipe_with(PipeFlags::CLOEXEC)
-            .map_err(|error| FileError::at("make a pipe that ends a thread for", name)(error.into()))?;
+            .map_err(|error| FileError::at("create a pipe for", name)(error.into()))?;
         let ended = CancellationToken::new();
         let guard = ended.clone().drop_guard();
-        // A thread of its own: a log on a slow disk keeps nobody else waiting.
+        // A separate thread, so that a log on a slow disk blocks nothing else.
         let thread = std::thread::Builder::new().name("recorder".to_owned()).stack_size(STACK);
         let copying = thread.spawn(move || {
             record(sources, &stop);
@@ -109,14 +108,14 @@ impl Recorder {
         Ok(Self { ended, _stop: Some(held) })
     }
 
-    /// One that listens to nothing.
-    pub(crate) fn deaf() -> Self {
+    /// A recorder without sources.
+    pub(crate) fn without_sources() -> Self {
         let ended = CancellationToken::new();
         ended.cancel();
         Self { ended, _stop: None }
     }
 
-    /// Waits until all that a machine which has ended printed is in its logs.
+    /// Waits until all output of a VM that has ended is in its logs.
     pub(crate) async fn drained(&self) {
         if tokio::time::timeout(LAST_WORDS, self.ended.cancelled()).await.is_err() {
             tracing::warn!("console and standard error did not close in time");
@@ -135,7 +134,7 @@ fn record(mut sources: Vec<Source>, stop: &OwnedFd) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(error) => {
-                tracing::warn!(%error, "what a machine prints is not written down any more");
+                tracing::warn!(%error, "the output of a VM is no longer logged");
                 return;
             }
         }
@@ -153,22 +152,22 @@ fn record(mut sources: Vec<Source>, stop: &OwnedFd) {
 struct Log {
     file: File,
     path: PathBuf,
-    /// Bytes since its length was last looked at.
+    /// Bytes written since its length was last checked.
     unseen: u64,
-    /// Whether the last write failed, which is told once.
+    /// Whether the last write failed, which is logged once.
     failed: bool,
 }
 
 impl Log {
     fn open(path: &Path) -> Result<Self, FileError> {
-        // Appended, so that the log of a machine that was started again keeps what came before.
+        // Appended, so that the log of a restarted VM keeps the earlier output.
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
         let file = file.map_err(FileError::at("open the log", path))?;
         Ok(Self { file, path: path.to_owned(), unseen: 0, failed: false })
     }
 
     fn append(&mut self, bytes: &[u8]) {
-        /// How far a log may exceed its bound.
+        /// The amount by which a log may exceed its bound.
         const LOOK_AFTER: u64 = 256 << 10;
         self.unseen += bytes.len() as u64;
         let written = self.file.write_all(bytes).and_then(|()| match self.unseen > LOOK_AFTER {
@@ -181,7 +180,7 @@ impl Log {
         if let Err(error) = &written
             && !self.failed
         {
-            tracing::warn!(log = %self.path.display(), %error, "what a guest prints is not written down");
+            tracing::warn!(log = %self.path.display(), %error, "the output of a VM is not logged");
         }
         self.failed = written.is_err();
     }
@@ -194,7 +193,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn console_log_is_complete_and_bounded() {
+    async fn console_log_is_bounded_and_keeps_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let (socket, log) = (dir.path().join("console.sock"), dir.path().join("console.log"));
         std::fs::write(&log, "an earlier run\n").unwrap();
@@ -216,13 +215,13 @@ mod tests {
         assert!(std::fs::read_to_string(&log).unwrap().ends_with("\nlast words"));
     }
 
-    /// The end of a pipe that a program has as its standard error.
+    /// A writer's end of the pipe, as a program has for its standard error.
     fn writer(pipe: &Path) -> File {
         OpenOptions::new().read(true).append(true).custom_flags(libc::O_NONBLOCK).open(pipe).unwrap()
     }
 
     #[tokio::test]
-    async fn stderr_is_bounded_while_nobody_listens() {
+    async fn stderr_is_bounded_without_a_reader() {
         let dir = tempfile::tempdir().unwrap();
         let (pipe, log) = (dir.path().join("stderr.pipe"), dir.path().join("stderr.log"));
         make_pipe(&pipe).unwrap();
@@ -232,7 +231,7 @@ mod tests {
         let refused = (0..100).find_map(|_| qemu.write_all(&flood).err()).expect("it has a bound");
         assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
         assert!(!log.exists());
-        // One daemon goes, another comes.
+        // One daemon stops and another one starts.
         for round in 0..2 {
             let recorder = Recorder::start(vec![Source::pipe(&pipe, &log).unwrap()]).unwrap();
             let ended = recorder.ended.clone();

@@ -1,4 +1,4 @@
-//! How much a workspace may still write: within its own limit, snapshots included, and with room on the host.
+//! The space that a workspace may still use: within its own limit, snapshots included, and with room on the host.
 
 use std::path::Path;
 
@@ -6,45 +6,59 @@ use rustix::fs::statvfs;
 
 use crate::disk::{DiskError, Qcow2Storage, SizesOf};
 use crate::files::FileError;
+use crate::qmp::QmpClient;
+use crate::snapshot::SnapshotError;
 use crate::spec::MachineSpec;
 
-/// A disk that is full has tables besides its data; they may take this part of its size.
+/// A full disk has tables besides its data; they may take this fraction of its size.
 const TABLES_SHARE: u64 = 64;
 
-/// A guest that stopped because the host's disk was full goes on when there is at least this much room.
+/// A guest that stopped because the host's disk was full goes on when at least this much is free.
 const HOST_ROOM: u64 = 256 << 20;
 
-/// What a workspace may take on the host in all.
+/// The most that a workspace may use on the host.
 fn limit(spec: &MachineSpec) -> u64 {
     spec.disk_bytes() + spec.disk_bytes() / TABLES_SHARE
 }
 
-/// The length up to which the file that a guest writes to may grow.
-pub(crate) fn longest_head(spec: &MachineSpec, head: &Path) -> Result<u64, DiskError> {
+/// Makes the guest stop before its disk and its snapshots exceed the workspace's limit.
+pub(crate) async fn watch(spec: &MachineSpec, qmp: &QmpClient) {
+    let watched = async {
+        let head = qmp.disk_head(&spec.data_dir).await?;
+        let longest = longest_head(spec, &head.file)?;
+        qmp.watch_growth(&head.node, longest).await?;
+        Ok::<_, SnapshotError>(())
+    };
+    if let Err(error) = watched.await {
+        tracing::warn!(workspace = %spec.id, %error, "cannot watch the growth of the disk");
+    }
+}
+
+/// The length up to which the head may grow.
+fn longest_head(spec: &MachineSpec, head: &Path) -> Result<u64, DiskError> {
     let length = head.metadata().map_err(FileError::at("read", head))?.len();
     let left = limit(spec).saturating_sub(charged(&spec.data_dir)?);
-    // QEMU tells of the first write beyond it; zero would mean that it never does.
+    // QEMU reports the first write beyond this length; zero would disable the report.
     Ok(length.saturating_add(left).max(1))
 }
 
-/// What keeps a guest from writing on, if anything does.
+/// The shortage that keeps a guest from writing, if there is one.
 pub(crate) fn missing(spec: &MachineSpec) -> Result<Option<String>, DiskError> {
     let dir = &spec.data_dir;
     let (used, limit) = (charged(dir)?, limit(spec));
     if used >= limit {
         let gb = spec.resources.disk_gb;
         return Ok(Some(format!(
-            "its disk and its snapshots take {} MB of the {gb} GB it may have; delete snapshots",
+            "its disk and snapshots use {} MB of at most {gb} GB; delete snapshots",
             used >> 20
         )));
     }
-    let host =
-        statvfs(dir).map_err(|error| FileError::at("look at the file system of", dir)(error.into()))?;
+    let host = statvfs(dir).map_err(|error| FileError::at("get the free space of", dir)(error.into()))?;
     let free = host.f_bavail.saturating_mul(host.f_frsize);
     Ok((free < HOST_ROOM).then(|| format!("the host's disk is full ({} MB free)", free >> 20)))
 }
 
-/// What the workspace's disk and snapshots take of its limit.
+/// The space of the workspace's disk and snapshots that counts towards its limit.
 fn charged(dir: &Path) -> Result<u64, DiskError> {
     Ok(Qcow2Storage::sizes_now(dir, SizesOf::NoSnapshot)?.charged_bytes)
 }

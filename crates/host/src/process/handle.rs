@@ -1,4 +1,4 @@
-//! Holding on to a process: through a pidfd, which never comes to mean another process.
+//! Holds a process through a pidfd, which can never refer to another process.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,12 +22,12 @@ pub enum ProcessError {
     Vanished { pid: i32 },
 }
 
-/// How a process ended.
+/// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Code(i32),
     Signal(i32),
-    /// It was not our child, so the kernel told its parent.
+    /// It was not our child, so only its parent got the exit status.
     Unknown,
 }
 
@@ -41,9 +41,9 @@ pub struct Process {
 struct Inner {
     record: MachineRecord,
     pidfd: AsyncFd<OwnedFd>,
-    /// The status can be collected once; it is kept for everyone who asks later.
+    /// The status can be collected only once; it is kept for later callers.
     exit: Mutex<Option<Exit>>,
-    /// The cgroup that was made for it and goes with it, if it has one.
+    /// The cgroup that was made for it and is removed with it, if any.
     home: Option<Home>,
 }
 
@@ -55,7 +55,7 @@ impl Process {
         Self::new(MachineRecord { pid, start_time, boot_id: host_boot_id() }, pidfd)
     }
 
-    /// Finds a process again. `None` if it is gone, or if its pid belongs to another one by now.
+    /// Finds a process again. `None` if it is gone, or if its pid belongs to another process by now.
     pub fn find(record: &MachineRecord) -> Result<Option<Self>, ProcessError> {
         let pid = record.pid;
         if record.boot_id != host_boot_id() {
@@ -66,8 +66,8 @@ impl Process {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
             Err(source) => return Err(ProcessError::Watch { pid, source }),
         };
-        // The pidfd is open before the start time is read: if that is the recorded one, the pidfd cannot mean a
-        // later process.
+        // The pidfd is open before the start time is read: if the start time is the recorded one, the pidfd cannot
+        // refer to a later process.
         if start_time_of(pid) != Some(record.start_time) {
             return Ok(None);
         }
@@ -92,7 +92,7 @@ impl Process {
         self.inner.record.pid
     }
 
-    /// Resolves when the process has ended, at once and for everyone who waits.
+    /// Resolves for all waiters as soon as the process has ended.
     pub async fn wait(&self) -> Exit {
         loop {
             match self.inner.pidfd.readable().await {
@@ -102,7 +102,7 @@ impl Process {
                     }
                     guard.clear_ready();
                 }
-                // The runtime is going away; there will be nobody to tell.
+                // The runtime is shutting down, and nothing will read the result.
                 Err(_) => return Exit::Unknown,
             }
         }
@@ -114,13 +114,13 @@ impl Process {
         matches!(rustix::event::poll(&mut fds, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(n) if n > 0)
     }
 
-    /// Ends it without asking. Nothing happens if it has ended already.
+    /// Kills it. Does nothing if it has ended already.
     pub fn kill(&self) {
-        // The only failure left for our own process's pidfd is that it is gone.
+        // The only possible failure with our own pidfd is that the process is gone.
         let _ = pidfd_send_signal(&self.inner.pidfd, Signal::KILL);
     }
 
-    /// Takes the exit status, which also lets the kernel forget a child.
+    /// Takes the exit status, which also reaps a child.
     fn collect(&self) -> Exit {
         let mut exit = self.inner.exit.lock().unwrap_or_else(PoisonError::into_inner);
         *exit.get_or_insert_with(|| {
@@ -139,9 +139,9 @@ impl Process {
         })
     }
 
-    /// Kills it and sees to it that the kernel can forget it, without making the caller wait.
+    /// Kills it and has it reaped, without making the caller wait.
     ///
-    /// The task started here ends with the process, which a SIGKILL ends at once; it needs no other owner.
+    /// The task started here ends with the process, which SIGKILL ends at once; it needs no other owner.
     pub(crate) fn kill_and_forget(self) {
         self.kill();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everyone_who_waits_learns_of_the_signal() {
+    async fn all_waiters_see_the_exit_signal() {
         let dir = tempfile::tempdir().unwrap();
         let process = sleeper(&dir);
         assert!(!process.has_exited());
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_is_found_again_by_its_record_only() {
+    async fn process_is_found_only_by_its_record() {
         let dir = tempfile::tempdir().unwrap();
         let process = sleeper(&dir);
         let record = process.record().clone();

@@ -1,4 +1,4 @@
-//! A program that runs in a jail, answers and ends: `qemu-img` on a file that may be hostile.
+//! Runs a helper program in a jail to its end, such as `qemu-img` on a file that may be hostile.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -10,17 +10,17 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use thiserror::Error;
 use tokio::net::unix::pipe;
 
-use super::birth::Birth;
+use super::child::ChildSetup;
 use super::handle::{Exit, Process};
 use super::spawn::{SpawnError, watch};
 use crate::cgroup::Group;
 use crate::files::FileError;
 use crate::jail::Cell;
 
-/// As much of what it printed as helps a reader of the error message.
+/// The length of its output that is quoted in errors.
 const KEPT_OUTPUT: usize = 2000;
 
-/// Nobody listens to a program that says more than this.
+/// Output beyond this ends the reading.
 const MAX_OUTPUT: usize = 1 << 20;
 
 #[derive(Debug, Error)]
@@ -31,15 +31,15 @@ pub enum JailedError {
     File(#[from] FileError),
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    #[error("{program} did not finish within {seconds} s and was ended")]
+    #[error("{program} did not finish within {seconds} s and was stopped")]
     TimedOut { program: String, seconds: u64 },
     #[error("{program} failed ({how}): {output}")]
     Failed { program: String, how: String, output: String },
 }
 
 impl JailedError {
-    /// Whether it was for lack of something that the host may have a moment later.
-    pub(crate) fn may_pass(&self) -> bool {
+    /// Whether the cause is a shortage that may pass by itself.
+    pub(crate) fn is_transient(&self) -> bool {
         let lacks = |error: &io::Error| {
             let errno = error.raw_os_error();
             errno.is_some_and(|errno| {
@@ -64,14 +64,14 @@ pub struct Jailed {
     arguments: Vec<OsString>,
     deadline: Duration,
     cell: Cell,
-    /// Where it counts. Without one, where we do.
+    /// The program's cgroup. `None`: the daemon's cgroup.
     group: Option<Group>,
 }
 
-/// Ends the program when nobody waits for it any more.
-struct Ending(Option<Process>);
+/// Ends the program when it is no longer awaited.
+struct KillOnDrop(Option<Process>);
 
-impl Drop for Ending {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         if let Some(process) = self.0.take() {
             process.kill_and_forget();
@@ -85,14 +85,14 @@ impl Jailed {
         Self { program: program.to_owned(), arguments: Vec::new(), deadline, cell, group: None }
     }
 
-    /// For a program that makes a file: how large it may become.
+    /// For a program that makes a file: the file's largest size.
     #[must_use]
     pub fn writes_up_to(mut self, bytes: u64) -> Self {
         self.cell.file_bytes = Some(bytes);
         self
     }
 
-    /// For a program that is to have a group of its own. The group goes with it.
+    /// Puts the program into a cgroup of its own, which is removed with it.
     #[must_use]
     pub fn in_group(mut self, group: Option<Group>) -> Self {
         self.group = group;
@@ -105,15 +105,15 @@ impl Jailed {
         self
     }
 
-    /// Runs the program to its end and returns what it printed, the last of it. A future that is dropped ends it.
+    /// Runs the program to its end and returns the end of its output. Dropping the future ends the program.
     pub async fn run(self) -> Result<String, JailedError> {
         let failed = |source| JailedError::Spawn(SpawnError::Exec { program: self.program.clone(), source });
         let (heard, said) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let mut output = Output::new(pipe::Receiver::from_owned_fd(heard).map_err(failed)?);
-        let birth =
-            Birth::new(&self.program, &self.arguments, said, Vec::new(), &self.cell).map_err(failed)?;
-        let process = watch(birth.in_group(self.group.as_ref()).run(&self.program)?)?;
-        let mut ending = Ending(Some(process.clone()));
+        let child =
+            ChildSetup::new(&self.program, &self.arguments, said, Vec::new(), &self.cell).map_err(failed)?;
+        let process = watch(child.in_group(self.group.as_ref()).run(&self.program)?)?;
+        let mut ending = KillOnDrop(Some(process.clone()));
         let program = self.program.display().to_string();
         let exit = tokio::select! {
             exit = process.wait() => exit,
@@ -133,13 +133,13 @@ impl Jailed {
                 Err(JailedError::Failed { program, how: format!("signal {signal}"), output })
             }
             Exit::Unknown => {
-                Err(JailedError::Failed { program, how: "its end was missed".to_owned(), output })
+                Err(JailedError::Failed { program, how: "exit status unknown".to_owned(), output })
             }
         }
     }
 }
 
-/// What a program prints: the last of it, however much it is.
+/// The end of a program's output.
 struct Output {
     pipe: Option<pipe::Receiver>,
     kept: Vec<u8>,
@@ -151,7 +151,7 @@ impl Output {
         Self { pipe: Some(pipe), kept: Vec::new(), length: 0 }
     }
 
-    /// Takes in what is printed as long as somebody waits for this.
+    /// Reads output for as long as this is awaited.
     async fn listen(&mut self) -> Infallible {
         loop {
             let Some(pipe) = &self.pipe else { return std::future::pending().await };
@@ -162,7 +162,7 @@ impl Output {
         }
     }
 
-    /// Takes in what is there.
+    /// Reads the available output.
     fn take_in(&mut self) {
         let mut bytes = [0; 4096];
         while let Some(pipe) = &self.pipe {
@@ -173,7 +173,7 @@ impl Output {
                     self.kept.drain(..self.kept.len().saturating_sub(KEPT_OUTPUT));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // It has nothing more to say, or no end.
+                // It has ended its output, or prints too much.
                 Ok(_) | Err(_) => self.pipe = None,
             }
         }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn last_words_of_a_helper_are_kept() {
+    async fn end_of_helper_output_is_kept() {
         let said = shell("seq 100000; echo end").run().await.unwrap();
         assert!(said.len() <= KEPT_OUTPUT && said.ends_with("99999\n100000\nend"), "{said}");
         let error = shell("echo reason >&2; exit 3").run().await.unwrap_err().to_string();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn lack_of_room_is_told_from_refusal() {
+    fn shortages_and_timeouts_count_as_transient() {
         let of = |errno| {
             let source = io::Error::from_raw_os_error(errno);
             JailedError::from(SpawnError::Jail {
@@ -213,20 +213,24 @@ mod tests {
                 source,
             })
         };
-        assert!(of(libc::EAGAIN).may_pass() && of(libc::ENOMEM).may_pass());
-        // The last is what a host says that allows no user namespaces.
-        assert!(!of(libc::EPERM).may_pass() && !of(libc::EACCES).may_pass() && !of(libc::ENOSPC).may_pass());
-        assert!(JailedError::TimedOut { program: "qemu".to_owned(), seconds: 1 }.may_pass());
+        assert!(of(libc::EAGAIN).is_transient() && of(libc::ENOMEM).is_transient());
+        // ENOSPC is the error of a host that allows no user namespaces.
+        assert!(
+            !of(libc::EPERM).is_transient()
+                && !of(libc::EACCES).is_transient()
+                && !of(libc::ENOSPC).is_transient()
+        );
+        assert!(JailedError::TimedOut { program: "qemu".to_owned(), seconds: 1 }.is_transient());
     }
 
     #[tokio::test]
-    async fn helper_that_prints_forever_is_not_heard() {
+    async fn endlessly_printing_helper_is_cut_off() {
         let error = shell("exec cat /dev/zero").run().await.unwrap_err().to_string();
         assert!(error.contains("signal 13"), "{error}");
     }
 
     #[tokio::test]
-    async fn helper_writes_no_more_than_it_may() {
+    async fn helper_file_writes_are_limited() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         let write = format!("head -c 4096 /dev/zero > {}", file.display());
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn helper_has_no_more_memory_than_it_may() {
+    async fn helper_memory_is_limited() {
         let script = "ulimit -d; ulimit -v";
         assert_eq!(shell(script).run().await.unwrap(), "2097152\n16777216");
     }

@@ -1,9 +1,9 @@
-//! Processes that outlive us: how a QEMU is started, recognised again, watched and ended.
+//! Processes that outlive the daemon: how a QEMU is started, found again, watched and ended.
 //!
-//! A pid alone names nothing, because pids are reused. A process is known by its [`MachineRecord`] (pid, start
-//! time, boot of the host), held by a pidfd, and signalled only through that pidfd.
+//! A pid alone identifies nothing, because pids are reused. A process is identified by its [`MachineRecord`] (pid,
+//! start time, boot of the host), held by a pidfd, and signalled only through that pidfd.
 
-mod birth;
+mod child;
 mod handle;
 mod jailed;
 mod record;

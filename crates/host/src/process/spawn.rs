@@ -1,4 +1,4 @@
-//! Starting a program that lives on without us: a session of its own, none of our files but those it is given.
+//! Starts a program that outlives the daemon, in a session of its own and with only the descriptors that it is given.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, RawDir};
 use thiserror::Error;
 
-use super::birth::Birth;
+use super::child::ChildSetup;
 use super::handle::{Process, ProcessError};
 use crate::cgroup::Group;
 use crate::files::FileError;
@@ -34,23 +34,23 @@ pub enum SpawnError {
 pub struct Launch {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
-    /// Receives stdout and stderr, appended: a file, or a pipe with a name.
+    /// Receives stdout and stderr, appended: a file, or a named pipe.
     pub log: PathBuf,
     /// Descriptors the program inherits under the numbers they have here, which its arguments name.
     pub inherited: Vec<OwnedFd>,
     pub priority: Priority,
-    /// Where it counts from its first instruction on. Without one, where we do.
+    /// The cgroup that it is in from its first instruction on. `None`: the daemon's cgroup.
     pub group: Option<Group>,
-    /// What it can reach of the host.
+    /// The jail of the program.
     pub cell: Cell,
 }
 
-/// Who goes first where there are more programs than processors.
+/// The scheduling priority if there are more programs than processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Somebody waits for what it does at every moment.
+    /// Users wait for its work at every moment.
     Ordinary,
-    /// Work behind somebody's machine, which should not be held up by it.
+    /// Background work, which should not slow down the VMs of users.
     Background,
 }
 
@@ -59,14 +59,14 @@ impl Launch {
     pub fn spawn(self) -> Result<Process, SpawnError> {
         let log = open_log(&self.log)?;
         let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
-        let birth = Birth::new(&self.program, &self.arguments, log.into(), inherited, &self.cell)
+        let child = ChildSetup::new(&self.program, &self.arguments, log.into(), inherited, &self.cell)
             .map_err(|source| SpawnError::Exec { program: self.program.clone(), source })?;
-        let pid = birth.in_group(self.group.as_ref()).at(self.priority).run(&self.program)?;
+        let pid = child.in_group(self.group.as_ref()).at(self.priority).run(&self.program)?;
         watch(pid)
     }
 }
 
-/// Takes hold of a child. What cannot be watched must not run.
+/// Takes hold of a child. A child that cannot be watched is killed.
 pub(super) fn watch(pid: i32) -> Result<Process, SpawnError> {
     Process::of_child(pid).map_err(|error| {
         // Both calls fail only if it has ended by itself.
@@ -78,17 +78,17 @@ pub(super) fn watch(pid: i32) -> Result<Process, SpawnError> {
     })
 }
 
-/// Makes a program that is about to be started one of its own, which keeps of our descriptors only its standard streams
-/// and those it is given. Runs in the child, between fork and exec, and only makes system calls.
+/// Detaches a program that is about to start; it keeps only its standard streams and the descriptors that it is given.
+/// Runs in the child between fork and exec, and only makes system calls.
 pub fn detach(inherited: &[RawFd]) -> io::Result<()> {
-    // A session of its own: the terminal's Ctrl-C and hangup are for us, not for the program.
+    // A separate session: the terminal's Ctrl-C and hangup are for the daemon, not for the program.
     rustix::process::setsid()?;
-    // Whoever started us may have left descriptors open that are not close-on-exec; with them the program would
-    // keep pipes, locks and sockets alive that are none of its business.
+    // The daemon's parent may have left descriptors open that are not close-on-exec; the program would keep their
+    // pipes, locks and sockets alive.
     // SAFETY: close_range takes no pointers; with this flag it only marks descriptors.
     let marked = unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
     if marked != 0 {
-        // An older kernel, or a container that knows the call no better.
+        // An older kernel, or a container that does not know the call.
         mark_one_by_one()?;
     }
     for fd in inherited {
@@ -114,7 +114,7 @@ fn mark_one_by_one() -> io::Result<()> {
             _ => None,
         });
         if let Some(fd) = number.filter(|fd| *fd > 2) {
-            // SAFETY: takes no pointers. A descriptor that is not there is none to be marked.
+            // SAFETY: takes no pointers. A descriptor that does not exist need not be marked.
             unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
     }
@@ -122,8 +122,8 @@ fn mark_one_by_one() -> io::Result<()> {
 }
 
 fn open_log(path: &Path) -> Result<File, FileError> {
-    // A program whose log is a pipe never waits for whoever reads it, and is not told of his end either: it is a reader
-    // itself. What the pipe cannot hold is lost.
+    // A program whose log is a pipe never blocks on the reader. It gets no SIGPIPE when the reader ends, because it has
+    // the pipe open for reading too. Output beyond the pipe's capacity is lost.
     OpenOptions::new()
         .read(true)
         .append(true)
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
     use crate::process::Exit;
-    use crate::process::birth::BACKGROUND_NICENESS;
+    use crate::process::child::BACKGROUND_NICENESS;
 
     fn shell(script: &str, log: &Path, inherited: Vec<OwnedFd>) -> Process {
         let arguments = ["-c", script].map(OsString::from).to_vec();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_is_appended_to_the_log_and_the_exit_code_told() {
+    async fn output_is_appended_and_exit_code_returned() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         std::fs::write(&log, "before\n").unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_named_descriptors_are_inherited() {
+    async fn only_named_descriptors_are_inherited() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let given: OwnedFd = tempfile::tempfile().unwrap().into();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_marked_also_without_close_range() {
+    fn descriptors_are_marked_without_close_range() {
         let file = tempfile::tempfile().unwrap();
         // SAFETY: both calls take no pointers, and the descriptor is this test's own.
         let flags = |request, value: libc::c_int| unsafe { libc::fcntl(file.as_raw_fd(), request, value) };
@@ -195,13 +195,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_works_in_the_background_steps_back_also_where_sessions_share_the_processors() {
+    async fn background_priority_lowers_process_and_autogroup() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let script = "ps -o ni= -p $$; cat /proc/$$/autogroup 2>&1";
         let niceness = BACKGROUND_NICENESS.to_string();
         let mut said = String::new();
-        // Anybody on this host may have used up the moment in which the kernel lets one program do it.
+        // The kernel allows one unprivileged change per 100 ms on the whole host; another process may have used it up.
         for _ in 0..20 {
             let launch = Launch {
                 program: "/bin/sh".into(),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_does_not_exist_is_an_error_that_names_it() {
+    async fn spawning_a_missing_program_names_it() {
         let dir = tempfile::tempdir().unwrap();
         let launch = Launch {
             program: "/no/such/qemu".into(),

@@ -1,17 +1,17 @@
-//! What is left in a machine before its snapshot is taken, to be looked for afterwards.
+//! Leaves traces in a VM before its snapshot is taken, to be looked for afterwards.
 
-use super::filesystem::Left;
+use super::filesystem::MarkerFile;
 use super::guest::Guest;
-use super::portrait::Portrait;
+use super::identity::ObservedIdentity;
 use super::verdict::Finding;
 use super::witness::Witness;
 
-/// A machine as it was just before its snapshot.
+/// The state of a VM just before its snapshot.
 #[derive(Clone, Debug)]
 pub struct Before {
-    pub(super) left: Left,
-    pub(super) portrait: Portrait,
-    /// Where the snapshot is to have the machine's memory in it.
+    pub(super) marker: MarkerFile,
+    pub(super) identity: ObservedIdentity,
+    /// The processes that were started, if the snapshot includes memory.
     pub(super) witness: Option<Witness>,
 }
 
@@ -20,33 +20,33 @@ impl Before {
     pub async fn leave(guest: Guest<'_>, with_memory: bool) -> Result<Self, Finding> {
         let nonce = uuid::Uuid::new_v4().simple().to_string();
         Ok(Self {
-            left: Left::leave(guest, &nonce).await?,
-            portrait: Portrait::take(guest).await?,
+            marker: MarkerFile::write(guest, &nonce).await?,
+            identity: ObservedIdentity::read(guest).await?,
             witness: match with_memory {
-                true => Some(Witness::plant(guest, &nonce).await?),
+                true => Some(Witness::start(guest, &nonce).await?),
                 false => None,
             },
         })
     }
 
-    /// Whether the machine went on as if no snapshot had been taken, nor a fork been made.
+    /// Checks that the VM continued as if no snapshot had been taken and no fork been made.
     pub async fn is_undisturbed(&self, guest: Guest<'_>) -> Result<(), Finding> {
-        Portrait::take(guest).await?.is_still(&self.portrait)?;
+        ObservedIdentity::read(guest).await?.is_unchanged_from(&self.identity)?;
         if let Some(witness) = &self.witness {
             witness.undisturbed(guest).await?;
         }
         Ok(())
     }
 
-    /// Goes on writing after the snapshot; none of that may be seen in it.
+    /// Writes again after the snapshot, which must not contain any of it.
     pub async fn change(&self, guest: Guest<'_>) -> Result<(), Finding> {
-        self.left.change(guest).await
+        self.marker.change(guest).await
     }
 
     /// Ends the processes that were started for it.
-    pub(super) async fn dismiss(&self, guest: Guest<'_>) -> Result<(), Finding> {
+    pub(super) async fn stop(&self, guest: Guest<'_>) -> Result<(), Finding> {
         match &self.witness {
-            Some(witness) => witness.dismiss(guest).await,
+            Some(witness) => witness.stop(guest).await,
             None => Ok(()),
         }
     }

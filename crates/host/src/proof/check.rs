@@ -1,11 +1,11 @@
-//! Which checks there are, and which of them hold for a machine of which origin.
+//! The checks, and the origins of VMs that each applies to.
 
 use std::fmt;
 
-/// How a machine came to be.
+/// The way a VM was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// It stood ready and was handed over.
+    /// It was taken from the warm pool.
     Pool,
     ColdBoot,
     BareTemplate,
@@ -14,12 +14,12 @@ pub enum Origin {
     MemoryRestore,
     DiskFork,
     MemoryFork,
-    /// A fork with memory whose source is such a fork itself.
+    /// A fork with memory of such a fork.
     ForkOfFork,
 }
 
 impl Origin {
-    /// Whether processes that ran when its snapshot was taken go on in it.
+    /// Whether the processes of its snapshot continue in it.
     pub fn keeps_processes(self) -> bool {
         match self {
             Self::MemoryRestore | Self::MemoryFork | Self::ForkOfFork => true,
@@ -32,7 +32,7 @@ impl Origin {
         }
     }
 
-    /// Whether another machine lives on that must not notice anything.
+    /// Whether its source keeps running and must not be affected.
     pub fn has_parent(self) -> bool {
         match self {
             Self::DiskFork | Self::MemoryFork | Self::ForkOfFork => true,
@@ -48,25 +48,25 @@ impl Origin {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Check {
-    /// The wall clock is the host's.
+    /// The wall clock agrees with the host's.
     Clock,
-    /// No random number of the kernel's comes twice, in whatever machine.
+    /// No two random numbers of the kernel are equal, in any VM.
     Entropy,
-    /// The same, as programs in Python see it.
+    /// The same for random numbers in Python.
     PythonEntropy,
     /// Host name and machine id are its own.
     Identity,
     /// Addresses, route and name servers are its own.
     Network,
-    /// The root is whole, of the promised size, as it was left, and nobody else's.
+    /// The root is intact, of the promised size, as it was left, and not shared.
     Filesystem,
-    /// A file that was open and deleted can be read on.
+    /// A file that was open and deleted can still be read.
     OpenFiles,
-    /// What sleeps wakes in time: neither early, in a burst, nor never.
+    /// Sleeping processes wake in time: not early, in a burst, or never.
     Timers,
-    /// What ran goes on from where it was.
+    /// Processes continue where they were.
     Processes,
-    /// The machine it was forked from has not noticed.
+    /// The VM that it was forked from is not affected.
     Parent,
 }
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_asked_for_only_where_memory_came_along() {
+    fn process_checks_require_restored_memory() {
         assert_eq!(applicable(Origin::MemoryFork), Check::ALL.len());
         assert_eq!(applicable(Origin::MemoryRestore), Check::ALL.len() - 1, "it has no parent");
         for origin in [Origin::Pool, Origin::ColdBoot, Origin::ImageTemplate, Origin::DiskRestore] {

@@ -1,11 +1,11 @@
-//! The wall clock is the host's.
+//! Checks that the wall clock agrees with the host's.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::guest::Guest;
 use super::verdict::Finding;
 
-/// How far a machine's clock may be off, in seconds.
+/// The tolerated difference of a VM's clock, in seconds.
 const TOLERANCE: f64 = 1.0;
 
 pub(super) async fn check(guest: Guest<'_>) -> Result<(), Finding> {
@@ -13,7 +13,7 @@ pub(super) async fn check(guest: Guest<'_>) -> Result<(), Finding> {
     let said = guest.sh("date +%s.%N").await?;
     let answered = host_now();
     let said: f64 =
-        said.parse().map_err(|_| Finding::wrong(format!("{} says it is {said:?}", guest.name())))?;
+        said.parse().map_err(|_| Finding::wrong(format!("the clock of {} reads {said:?}", guest.name())))?;
     judge(said, asked, answered)
 }
 
@@ -21,7 +21,7 @@ fn host_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// The guest looked at its clock at some time between the question and the answer.
+/// The guest read its clock at some time between the question and the answer.
 fn judge(said: f64, asked: f64, answered: f64) -> Result<(), Finding> {
     let off = if said < asked { said - asked } else { (said - answered).max(0.0) };
     if off.abs() < TOLERANCE {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_must_be_right_but_an_answer_may_take_its_time() {
+    fn clock_check_tolerates_slow_answers_only() {
         assert!(judge(103.0, 100.0, 105.0).is_ok(), "a slow answer is no wrong clock");
         assert!(judge(99.5, 100.0, 100.1).is_ok());
         let Err(Finding::Wrong(text)) = judge(98.0, 100.0, 100.1) else { panic!("it is behind") };

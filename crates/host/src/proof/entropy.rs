@@ -1,7 +1,7 @@
-//! No random number comes twice, in whatever machine.
+//! Checks that no random number is drawn twice, in any VM.
 //!
-//! Siblings whose generators were not seeded anew draw the same sequence, though not at the same time: other
-//! programs draw from it as well. So each machine draws many, and all that were ever drawn are remembered.
+//! Siblings whose generators were not reseeded draw the same sequence, though not at the same time, because other
+//! programs draw from it as well. So each VM draws many numbers, and all of them are remembered.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,14 +9,14 @@ use std::sync::{Mutex, PoisonError};
 use super::guest::Guest;
 use super::verdict::Finding;
 
-/// Requests of 32 bytes: each takes the kernel's generator one step further.
+/// Reads 32 bytes at a time; each read advances the kernel's generator by one step.
 const KERNEL: &str = "dd if=/dev/urandom bs=32 count=64 2>/dev/null | od -An -v -tx1 -w32 | tr -d ' '
 cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/uuid";
 
-/// 64 and two UUIDs.
+/// 64 reads and two UUIDs.
 const KERNEL_NUMBERS: usize = 66;
 
-/// The smallest Python there is lacks some modules; what it has draws for them.
+/// A minimal Python lacks some modules; `os.urandom` replaces them.
 const PYTHON: &str = "python3 -c '
 import os
 try: from secrets import token_hex
@@ -28,16 +28,17 @@ for _ in range(16):
 
 const PYTHON_NUMBERS: usize = 48;
 
-/// Every random number that was drawn so far, and by whom.
+/// Every random number so far, and the VM that drew it.
 #[derive(Debug, Default)]
 pub struct Seen(Mutex<HashMap<String, String>>);
 
 impl Seen {
-    /// Takes up what a machine drew: so many numbers, and none that was there before.
+    /// Adds the numbers that a VM drew. It is an error if there are more or fewer than `count`, or if one was seen
+    /// before.
     fn add(&self, machine: &str, drawn: &str, count: usize) -> Result<(), Finding> {
         let numbers: Vec<_> = drawn.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         if numbers.len() != count {
-            return Err(Finding::wrong(format!("{count} random numbers were asked for: {drawn:?}")));
+            return Err(Finding::wrong(format!("expected {count} random numbers, got {drawn:?}")));
         }
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for number in numbers {
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_another_machine_drew_is_found() {
+    fn random_number_of_another_vm_is_found() {
         let seen = Seen::default();
         seen.add("a", "1\n2\n", 2).unwrap();
         seen.add("b", "3\n4\n", 2).unwrap();
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_repeats_itself_or_draws_too_little_is_found() {
+    fn repeated_or_missing_random_numbers_are_found() {
         assert!(Seen::default().add("a", "1\n1\n", 2).is_err());
         assert!(Seen::default().add("a", "1\n", 2).is_err());
         assert!(Seen::default().add("a", "", 2).is_err());

@@ -1,42 +1,42 @@
-//! The root file system is whole, of the promised size, as it was left, and nobody else's.
+//! Checks that the root file system is intact, of the promised size, as it was left, and not shared.
 
 use super::guest::Guest;
 use super::verdict::Finding;
 
-/// Where the files of this suite are: on the root disk, not in memory.
+/// The directory of this suite's files: on the root disk, not in memory.
 const DIR: &str = "/var/tmp";
 
-/// Enough to lie in many clusters of a disk image, little enough to be summed up at once by an emulated machine.
+/// Large enough to span many clusters of a disk image, small enough for a checksum in an emulated VM.
 const FILE_MIB: u32 = 2;
 
-/// Of a disk, what the file system keeps for itself at most: inode tables, the journal.
+/// The largest part of a disk that the file system may use for itself: inode tables, the journal.
 const OVERHEAD: f64 = 0.1;
 
-/// The page cache would answer for a disk that has lost its content.
+/// Drops the page cache, which would hide that a disk has lost its content.
 const FORGET: &str = "sync; echo 1 > /proc/sys/vm/drop_caches";
 
-/// Files that were there when a snapshot was taken, and how the machine went on from there.
+/// A file from before the snapshot, and its checksum.
 #[derive(Clone, Debug)]
-pub(super) struct Left {
+pub(super) struct MarkerFile {
     path: String,
     checksum: String,
 }
 
-impl Left {
-    pub(super) async fn leave(guest: Guest<'_>, nonce: &str) -> Result<Self, Finding> {
+impl MarkerFile {
+    pub(super) async fn write(guest: Guest<'_>, nonce: &str) -> Result<Self, Finding> {
         let path = format!("{DIR}/proof-{nonce}");
         let make = format!("head -c {FILE_MIB}M /dev/urandom > {path}; cksum < {path}");
         Ok(Self { checksum: guest.sh(&make).await?, path })
     }
 
-    /// What the snapshot must not have in it: the file with another content, and a second one.
+    /// Makes changes that the snapshot must not contain: new content of the file, and a second file.
     pub(super) async fn change(&self, guest: Guest<'_>) -> Result<(), Finding> {
         let path = &self.path;
         guest.sh(&format!("head -c {FILE_MIB}M /dev/urandom > {path}; cp {path} {path}.later; sync")).await?;
         Ok(())
     }
 
-    async fn is_there(&self, guest: Guest<'_>) -> Result<(), Finding> {
+    async fn check(&self, guest: Guest<'_>) -> Result<(), Finding> {
         let path = &self.path;
         let later = format!("if [ -e {path}.later ]; then echo there; fi");
         let [_, checksum, later] = guest.ask([FORGET, &format!("cksum < {path}"), &later]).await?;
@@ -48,14 +48,14 @@ impl Left {
         }
         match later.as_str() {
             "" => Ok(()),
-            _ => Err(Finding::wrong("a file that was written after the snapshot is there")),
+            _ => Err(Finding::wrong("a file that was written after the snapshot exists")),
         }
     }
 }
 
 pub(super) async fn check(
     guest: Guest<'_>,
-    left: Option<&Left>,
+    marker: Option<&MarkerFile>,
     others: &[Guest<'_>],
 ) -> Result<(), Finding> {
     let [mounts, size, sectors, errors] = guest
@@ -67,18 +67,18 @@ pub(super) async fn check(
         ])
         .await?;
     judge_root(&mounts, &size, &sectors, &errors, guest.spec.disk_bytes())?;
-    if let Some(left) = left {
-        left.is_there(guest).await?;
+    if let Some(marker) = marker {
+        marker.check(guest).await?;
     }
     for other in others {
-        apart(guest, *other).await?;
+        check_isolation(guest, *other).await?;
     }
     Ok(())
 }
 
-/// Neither sees what the other writes.
-async fn apart(one: Guest<'_>, other: Guest<'_>) -> Result<(), Finding> {
-    // A name of its own each time: what was there when a snapshot was taken is rightly seen by all that come from it.
+/// Checks that neither VM sees the other's writes.
+async fn check_isolation(one: Guest<'_>, other: Guest<'_>) -> Result<(), Finding> {
+    // The name is new each time, because all forks rightly see the files that existed at their snapshot.
     let nonce = uuid::Uuid::new_v4().simple();
     let file = |guest: Guest<'_>| format!("{DIR}/of-{}-{nonce}", guest.spec.identity.machine_id);
     for guest in [one, other] {
@@ -97,14 +97,14 @@ async fn apart(one: Guest<'_>, other: Guest<'_>) -> Result<(), Finding> {
 }
 
 fn judge_root(mounts: &str, size: &str, sectors: &str, errors: &str, promised: u64) -> Result<(), Finding> {
-    // What is mounted over it later comes later; the last one counts.
+    // A later mount hides an earlier one, so the last line for `/` counts.
     let root = mounts.lines().rev().map(|line| line.split(' ').collect::<Vec<_>>());
     let root = root.filter(|fields| fields.get(1) == Some(&"/")).find_map(|fields| fields.get(3).copied());
     if !root.is_some_and(|options| options.split(',').any(|option| option == "rw")) {
         return Err(Finding::wrong(format!("the root file system is not writable: {root:?}")));
     }
     if errors != "0" {
-        return Err(Finding::wrong(format!("the root file system has noted {errors} errors")));
+        return Err(Finding::wrong(format!("the root file system has recorded {errors} errors")));
     }
     let disk = sectors.parse::<u64>().ok().and_then(|sectors| sectors.checked_mul(512));
     if disk != Some(promised) {
@@ -131,12 +131,12 @@ mod tests {
     const SECTORS: &str = "4194304";
 
     #[test]
-    fn a_sound_root_passes() {
+    fn sound_root_filesystem_passes() {
         judge_root(MOUNTS, SIZE, SECTORS, "0", 2 << 30).unwrap();
     }
 
     #[test]
-    fn a_root_that_is_read_only_damaged_or_of_another_size_is_found() {
+    fn faulty_root_filesystem_is_found() {
         let read_only = MOUNTS.replace("ext4 rw", "ext4 ro");
         let cases = [
             (read_only.as_str(), SIZE, SECTORS, "0", 2 << 30, "read-only"),

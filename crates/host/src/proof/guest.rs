@@ -1,4 +1,4 @@
-//! A machine under examination, and how it is asked.
+//! Runs the suite's questions as commands in a VM.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::spec::MachineSpec;
 /// The slowest question waits twenty seconds for a process, in an emulated guest on a busy host.
 const QUESTION_DEADLINE: Duration = Duration::from_secs(90);
 
-/// What of a failed command's output goes into a finding.
+/// The part of a failed command's output that is shown.
 const SHOWN: usize = 400;
 
-/// Between the answers to several questions that are asked at once.
+/// Separates the answers to several questions that are asked at once.
 const MARK: &str = "@@next@@";
 
-/// A running machine, and what it was promised.
+/// A running VM, and the properties it was promised.
 #[derive(Clone, Copy, Debug)]
 pub struct Guest<'a> {
     pub spec: &'a MachineSpec,
@@ -28,7 +28,7 @@ impl Guest<'_> {
         &self.spec.identity.hostname
     }
 
-    /// Runs a command, which must succeed, and returns what it printed, without blanks around it.
+    /// Runs a command, which must succeed, and returns its trimmed output.
     pub(super) async fn sh(&self, command: &str) -> Result<String, Finding> {
         let agent = self.machine.agent().await?;
         let outcome = agent.exec(ExecSpec::new(command, QUESTION_DEADLINE)).await?.outcome().await?;
@@ -39,14 +39,14 @@ impl Guest<'_> {
         let stderr = String::from_utf8_lossy(&outcome.stderr.head);
         let said: String = format!("{stdout}{stderr}").trim().chars().take(SHOWN).collect();
         let end = match (outcome.timed_out, outcome.exit_code) {
-            (true, _) => format!("did not end within {} s", QUESTION_DEADLINE.as_secs()),
-            (false, Some(code)) => format!("ended with {code}"),
+            (true, _) => format!("did not finish within {} s", QUESTION_DEADLINE.as_secs()),
+            (false, Some(code)) => format!("exited with status {code}"),
             (false, None) => "was killed".to_owned(),
         };
         Err(Finding::wrong(format!("in {}, `{}` {end}: {said}", self.name(), first_line(command))))
     }
 
-    /// Asks several things at once; as many answers come back, in their order.
+    /// Asks several questions at once, and returns the answers in the same order.
     pub(super) async fn ask<const N: usize>(&self, questions: [&str; N]) -> Result<[String; N], Finding> {
         let text = self.sh(&questions.join(&format!("\necho; echo {MARK}\n"))).await?;
         split(&text).ok_or_else(|| Finding::wrong(format!("{} answered {text:?}", self.name())))
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_taken_apart_and_none_may_be_missing() {
+    fn guest_answers_are_split_and_counted() {
         let text = format!("a\n\n{MARK}\n\n{MARK}\nb c");
         assert_eq!(split::<3>(&text), Some(["a".to_owned(), String::new(), "b c".to_owned()]));
         assert_eq!(split::<2>(&text), None);

@@ -1,24 +1,24 @@
-//! Proof that machines that did not boot are machines of their own, given on the host where it is asked for.
+//! Proves, on the host where it is asked for, that VMs which did not boot are independent of each other and intact.
 //!
 //! ```text
-//! Climb    every way to bring a machine up, one after the other
+//! LadderRun    every way to start a VM, one after the other
 //!   └─ examine(Subject)    clock, entropy, identity, network, file system, open files, timers, processes
-//!        ├─ Guest      a machine, and what it was promised
-//!        ├─ Before     what was left in it before its snapshot: files, running processes, its own view of itself
-//!        └─ Seen       every random number that any machine has drawn so far
+//!        ├─ Guest      a VM, and the properties it was promised
+//!        ├─ Before     its state before the snapshot: files, running processes, its own identity
+//!        └─ Seen       every random number that any VM has drawn so far
 //! ```
 //!
-//! What a guest is asked needs nothing but a POSIX shell and coreutils; what needs more is skipped, with the reason.
-//! What is made of the answers is pure.
+//! The questions to a guest need only a POSIX shell and coreutils. Checks that need more are skipped, with the reason.
+//! The answers are judged by pure functions.
 
 mod before;
 mod check;
-mod climb;
 mod clock;
 mod entropy;
 mod filesystem;
 mod guest;
-mod portrait;
+mod identity;
+mod ladder;
 mod step;
 mod suite;
 mod verdict;
@@ -26,9 +26,9 @@ mod witness;
 
 pub use before::Before;
 pub use check::{Check, Origin};
-pub use climb::{Climb, Plan};
 pub use entropy::Seen;
 pub use guest::Guest;
+pub use ladder::{LadderRun, Plan};
 pub use step::{Step, StepResult};
 pub use suite::{Parent, Subject, examine};
 pub use verdict::{CheckResult, Finding, Verdict, is_sound};

@@ -1,21 +1,21 @@
-//! The steps of a climb, and what became of each.
+//! The steps of a run over the boot ladder, and their results.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::verdict::{CheckResult, Verdict};
 
-/// In the order in which they are taken: each needs what some of those before it have made.
+/// The steps, in the order in which they are taken. Each needs results of earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// QEMU is found and an accelerator settled.
+    /// Finds QEMU and chooses an accelerator.
     Accelerator,
     ColdBoot,
     MakeBareTemplate,
     BareTemplate,
     MakeImageTemplate,
     ImageTemplate,
-    /// A machine that stood ready is handed over.
+    /// Hands over a VM of the warm pool.
     Pool,
     DiskSnapshot,
     DiskRestore,
@@ -73,11 +73,11 @@ impl fmt::Display for Step {
 #[derive(Clone, Debug)]
 pub struct StepResult {
     pub step: Step,
-    /// Skipped: what it needs is not there, because an earlier step failed.
+    /// Skipped if an earlier step that it depends on failed.
     pub verdict: Verdict,
-    /// What the step itself took, without the checks that followed it.
+    /// The duration of the step itself, without the checks after it.
     pub time: Duration,
-    /// What else there is to know, in words.
+    /// Further details, for people.
     pub detail: String,
     pub checks: Vec<CheckResult>,
 }

@@ -1,4 +1,4 @@
-//! All checks that hold for a machine, one after the other.
+//! Runs all applicable checks on a VM, one after the other.
 
 use tokio::time::Instant;
 
@@ -6,31 +6,31 @@ use super::before::Before;
 use super::check::{Check, Origin};
 use super::entropy::{self, Seen};
 use super::guest::Guest;
-use super::portrait::Portrait;
+use super::identity::ObservedIdentity;
 use super::verdict::{CheckResult, Finding};
 use super::witness::Witness;
 use super::{clock, filesystem};
 
-/// A machine to be examined.
+/// A VM to be examined.
 #[derive(Clone, Debug)]
 pub struct Subject<'a> {
     pub origin: Origin,
     pub guest: Guest<'a>,
-    /// Machines that were made from the same disk or memory and run beside it.
+    /// Running VMs that were made from the same disk or memory.
     pub siblings: Vec<Guest<'a>>,
-    /// What was left before the snapshot that it comes from.
+    /// The state before the snapshot that it comes from.
     pub before: Option<&'a Before>,
     pub parent: Option<Parent<'a>>,
 }
 
-/// The machine that another was forked from, which runs on.
+/// The running VM that another was forked from.
 #[derive(Clone, Copy, Debug)]
 pub struct Parent<'a> {
     pub guest: Guest<'a>,
     pub before: &'a Before,
 }
 
-/// Makes every check that applies. One that fails does not keep the others from being made.
+/// Runs every applicable check. A failed one does not stop the others.
 pub async fn examine(subject: &Subject<'_>, seen: &Seen) -> Vec<CheckResult> {
     let mut results = Vec::new();
     for check in Check::ALL.into_iter().filter(|check| check.applies_to(subject.origin)) {
@@ -42,7 +42,7 @@ pub async fn examine(subject: &Subject<'_>, seen: &Seen) -> Vec<CheckResult> {
 }
 
 impl<'a> Subject<'a> {
-    /// A machine that has nothing to do with others.
+    /// A VM without siblings, snapshot or parent.
     pub fn alone(origin: Origin, guest: Guest<'a>) -> Self {
         Self { origin, guest, siblings: Vec::new(), before: None, parent: None }
     }
@@ -56,15 +56,15 @@ impl<'a> Subject<'a> {
             Check::Identity => self.identity().await,
             Check::Network => self.network().await,
             Check::Filesystem => {
-                let left = self.before.map(|before| &before.left);
-                filesystem::check(guest, left, &self.others()).await
+                let marker = self.before.map(|before| &before.marker);
+                filesystem::check(guest, marker, &self.others()).await
             }
             Check::OpenFiles => self.witness()?.open_file(guest).await,
             Check::Processes => self.witness()?.processes(guest).await,
             Check::Timers => self.timers().await,
             Check::Parent => match &self.parent {
                 Some(parent) => parent.before.is_undisturbed(parent.guest).await,
-                None => Err(Finding::untried("the machine it was forked from does not run")),
+                None => Err(Finding::untried("the VM it was forked from does not run")),
             },
         }
     }
@@ -75,37 +75,37 @@ impl<'a> Subject<'a> {
 
     fn witness(&self) -> Result<&'a Witness, Finding> {
         let witness = self.before.and_then(|before| before.witness.as_ref());
-        witness.ok_or_else(|| Finding::wrong("no processes were left in it before the snapshot"))
+        witness.ok_or_else(|| Finding::wrong("no test processes were started before the snapshot"))
     }
 
     async fn identity(&self) -> Result<(), Finding> {
-        let own = Portrait::take(self.guest).await?;
+        let own = ObservedIdentity::read(self.guest).await?;
         own.names_match(&self.guest.spec.identity)?;
         for other in self.others() {
-            own.names_differ(&Portrait::take(other).await?)?;
+            own.names_differ(&ObservedIdentity::read(other).await?)?;
         }
         Ok(())
     }
 
     async fn network(&self) -> Result<(), Finding> {
         let Some(promised) = &self.guest.spec.identity.network else {
-            return Err(Finding::untried("the machine has no network"));
+            return Err(Finding::untried("the VM has no network"));
         };
-        let own = Portrait::take(self.guest).await?;
+        let own = ObservedIdentity::read(self.guest).await?;
         own.network_matches(promised)?;
         for other in self.others() {
-            own.network_differs(&Portrait::take(other).await?)?;
+            own.network_differs(&ObservedIdentity::read(other).await?)?;
         }
         Ok(())
     }
 
-    /// Of the processes that came along, or else of some that are started for the purpose.
+    /// Checks the timers of the restored processes or, without any, of processes started for this purpose.
     async fn timers(&self) -> Result<(), Finding> {
         if let Some(witness) = self.before.and_then(|before| before.witness.as_ref()) {
             return witness.timers(self.guest).await;
         }
-        let witness = Witness::plant(self.guest, &uuid::Uuid::new_v4().simple().to_string()).await?;
+        let witness = Witness::start(self.guest, &uuid::Uuid::new_v4().simple().to_string()).await?;
         witness.timers(self.guest).await?;
-        witness.dismiss(self.guest).await
+        witness.stop(self.guest).await
     }
 }

@@ -1,4 +1,4 @@
-//! What became of a check.
+//! The results of checks.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub enum Verdict {
     Failed {
         reason: String,
     },
-    /// It could not be tried.
+    /// The check could not be run.
     Skipped {
         reason: String,
     },
@@ -33,7 +33,7 @@ impl Verdict {
         }
     }
 
-    /// The worse of two: a failure, then what could not be tried.
+    /// The worse of two verdicts: a failure, otherwise a skipped check.
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
             (failed @ Self::Failed { .. }, _) | (_, failed @ Self::Failed { .. }) => failed,
@@ -50,12 +50,12 @@ pub struct CheckResult {
     pub time: Duration,
 }
 
-/// Whether nothing failed.
+/// Whether no check failed.
 pub fn is_sound(results: &[CheckResult]) -> bool {
     results.iter().all(|result| !matches!(result.verdict, Verdict::Failed { .. }))
 }
 
-/// The same checks made of two machines, as one list: what failed in either has failed.
+/// Combines the checks of two VMs into one list: a check that failed in either has failed.
 pub(super) fn merge(first: Vec<CheckResult>, second: Vec<CheckResult>) -> Vec<CheckResult> {
     let mut merged = first;
     for result in second {
@@ -70,7 +70,7 @@ pub(super) fn merge(first: Vec<CheckResult>, second: Vec<CheckResult>) -> Vec<Ch
     merged
 }
 
-/// A sentence about what is not as it should be, for people: nobody decides anything by it.
+/// A sentence for people about a problem. No decision depends on its text.
 #[derive(Debug)]
 pub enum Finding {
     Wrong(String),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_in_one_of_two_machines_has_failed() {
+    fn check_failed_in_either_vm_fails() {
         let failed = Verdict::Failed { reason: "off by an hour".to_owned() };
         let skipped = Verdict::Skipped { reason: "no python3".to_owned() };
         let merged = merge(

@@ -1,43 +1,43 @@
-//! Processes that were running when a snapshot was taken, and what they say afterwards.
+//! Starts processes in a VM before its snapshot, and checks afterwards that they continued.
 //!
 //! ```text
 //! ticker   counts, ten times a second:           "<count> <uptime>"
 //! alarm    sleeps, for a second at a time:       "<uptime before> <uptime after>"
-//! holder   has a deleted file open, half read, and reads on when it is asked to
+//! holder   keeps a deleted file open, half read, and reads the rest on request
 //! ```
 //!
-//! Their notes are in memory, so that each machine has its own. Uptimes are the guest's: the time for which it stood
-//! still between a snapshot and a restore is not in them.
+//! Their notes are in memory, so that each VM has its own. Uptimes are the guest's and do not include the time between
+//! a snapshot and a restore.
 
 use super::guest::Guest;
 use super::verdict::Finding;
 
-/// In seconds, what the ticker and the alarm sleep.
+/// The sleeps of the ticker and the alarm, in seconds.
 const TICK: f64 = 0.1;
 const ALARM: f64 = 1.0;
 
-/// Uptimes are given in hundredths, cut off.
+/// Uptimes are truncated to hundredths.
 const GRAIN: f64 = 0.02;
 
-/// How late a timer may be: longer than a machine ever stands still, and longer than a busy host takes its processor
-/// away, which was 13 seconds from a healthy guest on a host that was starved. A timer that is lost never fires, and one
-/// that sleeps through the time between a snapshot and its restore can be hours late; both are still found.
+/// The tolerated delay of a timer. It is longer than any pause of a VM, and longer than a busy host withholds its
+/// processor, which was 13 seconds for a healthy guest on a starved host. A lost timer never fires, and one that
+/// sleeps through the time between a snapshot and its restore can be hours late; both are still found.
 const LATE: f64 = 60.0;
 
-/// Lines of the held file; the first is read before the snapshot, the others afterwards.
+/// The lines of the held file; the first is read before the snapshot, the others afterwards.
 const LINES: usize = 400;
 
-/// Notes of running processes in one machine.
+/// The processes in one VM, and their notes.
 #[derive(Clone, Debug)]
 pub(super) struct Witness {
     dir: String,
     nonce: String,
-    /// What the ticker had counted to before the snapshot.
+    /// The ticker's count before the snapshot.
     ticks: usize,
 }
 
 impl Witness {
-    pub(super) async fn plant(guest: Guest<'_>, nonce: &str) -> Result<Self, Finding> {
+    pub(super) async fn start(guest: Guest<'_>, nonce: &str) -> Result<Self, Finding> {
         let dir = format!("/run/proof-{nonce}");
         let last = LINES - 1;
         let script = format!(
@@ -66,12 +66,12 @@ wc -l < ticks; cat first"
         let ticks = said.split_once('\n').filter(|(_, first)| *first == line(nonce, 0));
         match ticks.and_then(|(ticks, _)| ticks.trim().parse().ok()) {
             Some(ticks) => Ok(Self { dir, nonce: nonce.to_owned(), ticks }),
-            None => Err(Finding::wrong(format!("processes that were started noted {said:?}"))),
+            None => Err(Finding::wrong(format!("unexpected output of the test processes: {said:?}"))),
         }
     }
 
-    /// Ends the processes, if they are there: there are others to be looked at.
-    pub(super) async fn dismiss(&self, guest: Guest<'_>) -> Result<(), Finding> {
+    /// Ends the processes, if they exist, to make room for others.
+    pub(super) async fn stop(&self, guest: Guest<'_>) -> Result<(), Finding> {
         let dir = &self.dir;
         guest
             .sh(&format!(
@@ -81,7 +81,7 @@ wc -l < ticks; cat first"
         Ok(())
     }
 
-    /// What they have noted, after there is something new from each, or ten seconds.
+    /// Reads the notes, after each process wrote a new one or ten seconds have passed.
     async fn notes(&self, guest: Guest<'_>) -> Result<Notes, Finding> {
         let dir = &self.dir;
         let wait = format!(
@@ -93,32 +93,33 @@ i=$((i+1)); sleep 0.2; done"
         let [_, began, ticks, alarms, alive] = guest
             .ask([&wait, "echo $t $a", &format!("cat {dir}/ticks"), &format!("cat {dir}/alarms"), &alive])
             .await?;
-        Notes::parse(&began, &ticks, &alarms, &alive)
-            .ok_or_else(|| Finding::wrong(format!("its processes noted {ticks:?} and {alarms:?}")))
+        Notes::parse(&began, &ticks, &alarms, &alive).ok_or_else(|| {
+            Finding::wrong(format!("unexpected output of the test processes: {ticks:?} and {alarms:?}"))
+        })
     }
 
-    /// Both of the following, at the price of one.
+    /// Runs both of the following checks on the same notes.
     pub(super) async fn undisturbed(&self, guest: Guest<'_>) -> Result<(), Finding> {
         let notes = self.notes(guest).await?;
-        notes.go_on(self.ticks)?;
+        notes.continue_after(self.ticks)?;
         notes.are_in_time()
     }
 
     pub(super) async fn processes(&self, guest: Guest<'_>) -> Result<(), Finding> {
-        self.notes(guest).await?.go_on(self.ticks)
+        self.notes(guest).await?.continue_after(self.ticks)
     }
 
     pub(super) async fn timers(&self, guest: Guest<'_>) -> Result<(), Finding> {
         self.notes(guest).await?.are_in_time()
     }
 
-    /// Whether the process that holds the deleted file reads on where it was. It can be asked once.
+    /// Checks that the holder reads the rest of the deleted file. It can be asked only once.
     pub(super) async fn open_file(&self, guest: Guest<'_>) -> Result<(), Finding> {
         let dir = &self.dir;
         let rest = guest
             .sh(&format!(
                 "cd {dir}; sync; echo 1 > /proc/sys/vm/drop_caches
-timeout 10 sh -c 'echo go > ask' || {{ echo 'nobody waits to be asked' >&2; exit 1; }}
+timeout 10 sh -c 'echo go > ask' || {{ echo 'no process reads the request' >&2; exit 1; }}
 i=0; while [ $i -lt 100 ] && ! [ -e rest ]; do i=$((i+1)); sleep 0.1; done; cat rest holder.log"
             ))
             .await?;
@@ -126,7 +127,7 @@ i=0; while [ $i -lt 100 ] && ! [ -e rest ]; do i=$((i+1)); sleep 0.1; done; cat 
     }
 }
 
-/// Where the held file is before it is deleted: on the root disk.
+/// The path of the held file before it is deleted, on the root disk.
 const FILE: &str = "/var/tmp/held";
 
 fn line(nonce: &str, number: usize) -> String {
@@ -140,7 +141,7 @@ fn judge_rest(nonce: &str, rest: &str) -> Result<(), Finding> {
     }
     let lines = rest.lines().count();
     Err(Finding::wrong(format!(
-        "of a deleted file that was open, {lines} of {} lines came, and not the right ones",
+        "a deleted file that was open has the wrong content: {lines} lines, expected {}",
         expected.len()
     )))
 }
@@ -151,7 +152,7 @@ struct Notes {
     ticks: Vec<(u64, f64)>,
     /// Uptime before and after a sleep.
     alarms: Vec<(f64, f64)>,
-    /// Whether each of the two was seen to go on.
+    /// Whether each of the two wrote a new note while it was watched.
     ticking: bool,
     sleeping: bool,
     alive: usize,
@@ -170,29 +171,29 @@ impl Notes {
         Some(Self { ticks, alarms, ticking, sleeping, alive: alive.lines().count() })
     }
 
-    /// Whether the ticker counts on from what it had counted to, without a gap and without having begun anew.
-    fn go_on(&self, before: usize) -> Result<(), Finding> {
+    /// Checks that the ticker counts on from `before`, without a gap and without starting again.
+    fn continue_after(&self, before: usize) -> Result<(), Finding> {
         let counts: Vec<_> = self.ticks.iter().map(|(count, _)| *count).collect();
         let last = counts.last().copied().unwrap_or(0);
         if !counts.iter().copied().eq(1..=last) {
             let at = counts.iter().zip(1..).position(|(count, wanted)| *count != wanted).unwrap_or(0);
             let near = &counts[at.saturating_sub(2)..counts.len().min(at + 3)];
-            return Err(Finding::wrong(format!("a process that counts went {near:?}")));
+            return Err(Finding::wrong(format!("a counting process wrote {near:?}")));
         }
         if counts.len() <= before || !self.ticking {
-            return Err(Finding::wrong(format!("a process that counts stopped at {last}")));
+            return Err(Finding::wrong(format!("a counting process stopped at {last}")));
         }
         match self.alive {
             2 => Ok(()),
-            alive => Err(Finding::wrong(format!("of 2 processes that ran, {alive} are there"))),
+            alive => Err(Finding::wrong(format!("{alive} of 2 test processes still run"))),
         }
     }
 
-    /// Whether everything that slept woke when it should: neither early, in a burst, nor never.
+    /// Checks that every sleeper woke in time: not early, in a burst, or never.
     fn are_in_time(&self) -> Result<(), Finding> {
-        for (what, going) in [("ticks", self.ticking), ("wakes", self.sleeping)] {
+        for (what, going) in [("counting", self.ticking), ("sleeping", self.sleeping)] {
             if !going {
-                return Err(Finding::wrong(format!("a process that {what} did not for ten seconds")));
+                return Err(Finding::wrong(format!("a {what} process did nothing for ten seconds")));
             }
         }
         let ticks = self.ticks.windows(2).map(|pair| (TICK, pair[1].1 - pair[0].1));
@@ -218,23 +219,23 @@ mod tests {
     const ALARMS: &str = "5.00 6.01\n6.01 7.02";
 
     #[test]
-    fn processes_that_go_on_in_time_pass() {
-        notes(TICKS, ALARMS).go_on(2).unwrap();
+    fn punctual_processes_pass() {
+        notes(TICKS, ALARMS).continue_after(2).unwrap();
         notes(TICKS, ALARMS).are_in_time().unwrap();
     }
 
     #[test]
-    fn a_count_that_stopped_began_anew_or_left_something_out_is_found() {
-        assert!(notes(TICKS, ALARMS).go_on(4).is_err(), "nothing came after the snapshot");
-        assert!(notes("1 5.00\n2 5.11\n1 5.25\n2 5.36", ALARMS).go_on(2).is_err(), "it began anew");
-        assert!(notes("1 5.00\n2 5.11\n4 5.25", ALARMS).go_on(2).is_err(), "3 is missing");
-        assert!(notes("1 5.00", ALARMS).go_on(0).is_err(), "no new tick was seen");
+    fn interrupted_count_is_found() {
+        assert!(notes(TICKS, ALARMS).continue_after(4).is_err(), "nothing came after the snapshot");
+        assert!(notes("1 5.00\n2 5.11\n1 5.25\n2 5.36", ALARMS).continue_after(2).is_err(), "it began anew");
+        assert!(notes("1 5.00\n2 5.11\n4 5.25", ALARMS).continue_after(2).is_err(), "3 is missing");
+        assert!(notes("1 5.00", ALARMS).continue_after(0).is_err(), "no new tick was seen");
         let dead = Notes::parse("1 0", TICKS, ALARMS, "alive").unwrap();
-        assert!(dead.go_on(2).is_err(), "one of the processes is gone");
+        assert!(dead.continue_after(2).is_err(), "one of the processes is gone");
     }
 
     #[test]
-    fn timers_that_fire_early_in_a_burst_or_late_are_found() {
+    fn early_and_late_timers_are_found() {
         assert!(notes("1 5.00\n2 5.11\n3 5.12\n4 5.12", ALARMS).are_in_time().is_err(), "a burst");
         assert!(notes("1 5.00\n2 4.00", ALARMS).are_in_time().is_err(), "time ran backwards");
         assert!(notes("1 5.00\n2 3605.00", ALARMS).are_in_time().is_err(), "an hour was slept through");
@@ -250,13 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn notes_that_are_none_are_not_taken_for_any() {
+    fn malformed_process_notes_are_refused() {
         assert!(Notes::parse("1 0", "1 x", "", "").is_none());
         assert!(Notes::parse("", TICKS, ALARMS, "").is_none());
     }
 
     #[test]
-    fn a_file_that_was_not_read_on_from_its_second_line_is_found() {
+    fn wrong_rest_of_deleted_file_is_found() {
         let rest: Vec<_> = (1..LINES).map(|number| line("n", number)).collect();
         judge_rest("n", &rest.join("\n")).unwrap();
         assert!(judge_rest("other", &rest.join("\n")).is_err());

@@ -1,11 +1,11 @@
-//! The command line of one machine, as a pure function of what it should be.
+//! The command line of one VM, as a pure function of its settings.
 //!
-//! A template can only be restored into the machine that saved it. So everything that makes the machine (board,
-//! CPU, memory, devices and their order) depends on [`Shape`] and the host alone; what differs between two
-//! machines of one shape is paths, names and descriptors.
+//! A template can only be restored into a VM that is built like the one that saved it. So everything that defines the
+//! virtual hardware (board, CPU, memory, devices and their order) depends on [`Shape`] and the host alone; two VMs of
+//! one shape differ only in paths, names and descriptors.
 //!
-//! Options with paths use QEMU's JSON form: in the older `key=value,...` form a comma would end a value. Files that a hostile
-//! QEMU must not be able to choose are given to it open.
+//! Options with paths use QEMU's JSON form, because in the older `key=value,...` form a comma would end a value. Files
+//! that a hostile QEMU must not be able to choose are passed as open descriptors.
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -19,58 +19,58 @@ use super::version::QemuVersion;
 use crate::accelerator::Chosen;
 use crate::qmp::node_name;
 
-/// The disk's name on the machine, by which QEMU is asked what it writes to.
+/// The disk's device name, by which QEMU is asked for the node that it writes to.
 pub const DISK_DEVICE: &str = "disk0";
 
 /// The port the guest agent looks for.
 pub const AGENT_PORT: &str = "agentiso";
 
-/// The agent's socket, as QEMU calls it.
+/// QEMU's name for the agent's socket.
 pub const AGENT_CHARDEV: &str = "agent";
 
-/// The start of every machine's `-name`; with the run directory it tells our processes from others.
+/// The start of every VM's `-name`; with the run directory it distinguishes our processes from others.
 pub const NAME_PREFIX: &str = "agentiso-";
 
-/// The network card's address in every machine, until the agent gives the guest its own: a template's device
-/// state would bring back the one it was saved with anyway.
+/// The network card's address in every VM, until the agent gives the guest its own: a template's device state would
+/// restore the address it was saved with anyway.
 const PLACEHOLDER_MAC: &str = "02:00:00:00:00:01";
 
-/// The largest packet. There is no wire that would have to carry it, and every packet costs an emulated guest as much
-/// work as a large one.
+/// The largest packet. No physical wire limits it, and a small packet costs an emulated guest as much work as a large
+/// one.
 pub const MTU: u16 = 65_000;
 
-/// Translated code kept per machine, in MiB. The default is a quarter of the host's memory; what an agent's
-/// commands need fits into this, and it is only touched as far as it is used.
+/// Translated code kept per VM, in MiB. The default is a quarter of the host's memory; the commands of an agent fit
+/// into this, and only the used part is touched.
 const TRANSLATION_CACHE_MB: u32 = 128;
 
-/// What the guest sees of its size.
+/// The guest's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     pub vcpus: u32,
     pub memory_mb: u32,
 }
 
-/// Where the guest's memory lives.
+/// The backing of the guest's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Anonymous: a machine that boots for itself.
+    /// Anonymous: a VM that boots for itself.
     Private,
     /// Written to a file that becomes a template.
     Recorded(PathBuf),
-    /// A template's file, mapped copy-on-write: what no machine has changed is in the host's memory once.
+    /// A template's file, mapped copy-on-write: pages that no VM has changed are in the host's memory once.
     Template(PathBuf),
 }
 
-/// What the network card is connected to.
+/// The connection of the network card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Card {
     /// A socket on which the gateway listens, now or later.
     Socket(PathBuf),
-    /// A TAP device that is there already.
+    /// An existing TAP device.
     Tap(String),
 }
 
-/// A file that QEMU is given open, because it cannot open it by itself. QEMU knows it as a set of descriptors.
+/// A file that QEMU is given open, because it cannot open it itself. QEMU knows it as a set of descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
     pub set: u64,
@@ -78,13 +78,13 @@ pub struct Given {
 }
 
 impl Given {
-    /// The name under which QEMU opens it.
+    /// The path under which QEMU opens it.
     fn path(self) -> String {
         set_path(self.set)
     }
 }
 
-/// The name under which QEMU opens a file of a set that it was given.
+/// The path under which QEMU opens a file of a descriptor set.
 pub(crate) fn set_path(set: u64) -> String {
     format!("/dev/fdset/{set}")
 }
@@ -96,15 +96,15 @@ pub struct Layer {
     pub given: Given,
 }
 
-/// How the machine begins.
+/// The way in which the VM starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
     Boot,
-    /// Wait for device state, and then for `cont`.
+    /// Waits for device state, and then for `cont`.
     Restore,
 }
 
-/// Everything the command line is made of.
+/// Everything that the command line is made of.
 #[derive(Clone, Debug)]
 pub struct Machine<'a> {
     pub qemu: QemuVersion,
@@ -116,24 +116,24 @@ pub struct Machine<'a> {
     pub kernel: &'a Path,
     pub initrd: &'a Path,
     pub kernel_args: &'a str,
-    /// From the one that it writes to down to the image. None: an empty placeholder, so that the device exists and can
-    /// be given any disk after a restore.
+    /// From the head down to the image. Empty: an empty placeholder, so that the device exists and can be given any
+    /// disk after a restore.
     pub layers: &'a [Layer],
     pub run_dir: &'a Path,
     pub card: &'a Card,
-    /// The device of [`Card::Tap`], opened by who may, or a connection to [`Card::Socket`] for a QEMU that may make none.
+    /// The opened device of [`Card::Tap`], or a connection to [`Card::Socket`] for a QEMU that may not connect itself.
     pub card_fd: Option<RawFd>,
-    /// The host's KVM, opened by who may. `None`: QEMU opens it itself, if it uses it.
+    /// The host's opened KVM device. `None`: QEMU opens it itself, if it uses it.
     pub kvm: Option<Given>,
-    /// Whether the guest may run machines itself and count the processor's events.
+    /// Whether the guest may run VMs itself and use performance counters.
     pub nested: bool,
-    /// Listening sockets that QEMU inherits: clients can connect before it serves them.
+    /// Listening sockets that QEMU inherits: clients can connect before QEMU serves them.
     pub qmp_fd: RawFd,
     pub agent_fd: RawFd,
     pub console_fd: RawFd,
 }
 
-/// The file whose path in the command line says which run directory the machine belongs to.
+/// The file whose path in the command line shows the run directory of the VM.
 pub fn pid_file(run_dir: &Path) -> PathBuf {
     run_dir.join("qemu.pid")
 }
@@ -142,7 +142,7 @@ pub fn argv(machine: &Machine<'_>) -> Vec<OsString> {
     let mut args = Args::default();
     args.option("-name", format!("{NAME_PREFIX}{}", machine.id));
     args.option("-pidfile", pid_file(machine.run_dir));
-    // Nothing but what is named below: no default devices, no configuration of the user, no window.
+    // Only the devices named below: no default devices, no configuration of the user, no window.
     args.flag("-nodefaults").flag("-no-user-config").option("-display", "none");
     // A guest that resets itself ends: the agent's shutdown and a kernel panic both arrive as a reset.
     args.flag("-no-reboot");
@@ -152,7 +152,7 @@ pub fn argv(machine: &Machine<'_>) -> Vec<OsString> {
     given(&mut args, machine);
     board(&mut args, machine);
     if machine.begin == Begin::Boot {
-        // A guest that is restored has both in its memory; QEMU would only hold them in its own once more.
+        // A restored guest has both in its memory; QEMU would only hold them once more.
         args.option("-kernel", machine.kernel).option("-initrd", machine.initrd);
         args.option("-append", machine.kernel_args);
     }
@@ -160,13 +160,13 @@ pub fn argv(machine: &Machine<'_>) -> Vec<OsString> {
     args.option("-chardev", format!("socket,id=qmp,fd={},server=on,wait=off", machine.qmp_fd));
     args.option("-mon", "chardev=qmp,mode=control");
     if machine.begin == Begin::Restore {
-        // `-S`: whatever state the template was saved in, the guest runs when we say so.
+        // `-S`: the guest runs only after `cont`, whatever state the template was saved in.
         args.flag("-S").option("-incoming", "defer");
     }
     args.0
 }
 
-/// What QEMU is given open. The note says what it is, for who looks for it later.
+/// The descriptors that QEMU inherits. The note on each describes it, for a later lookup.
 fn given(args: &mut Args, machine: &Machine<'_>) {
     let mut give = |given: Given, note: &str| {
         args.option("-add-fd", format!("set={},fd={},opaque={note}", given.set, given.fd));
@@ -179,10 +179,10 @@ fn given(args: &mut Args, machine: &Machine<'_>) {
     }
 }
 
-/// What QEMU is told about a layer that it is given.
+/// The note on a layer that QEMU is given.
 pub(crate) fn layer_note(layer: &Path, writable: bool) -> String {
     let name = layer.file_name().unwrap_or_default().to_string_lossy();
-    // Names of layers are our own and have no comma.
+    // Layer names are generated by us and contain no comma.
     format!("{}:{name}", if writable { "rw" } else { "ro" })
 }
 
@@ -196,13 +196,13 @@ fn board(args: &mut Args, machine: &Machine<'_>) {
         Chosen::Kvm => {
             let device = machine.kvm.map(|kvm| format!(",device={}", kvm.path())).unwrap_or_default();
             args.option("-accel", format!("kvm{device}"));
-            args.option("-cpu", format!("host{}", withheld(machine.nested)))
+            args.option("-cpu", format!("host{}", withheld_features(machine.nested)))
         }
-        // `thread=single`: with a thread for each processor, one may go on to run code that another has just changed.
-        // The kernel changes its own while it runs; on a busy host every hundredth boot then ends in a panic, or never.
+        // `thread=single`: with one thread per processor, one may run code that another has just changed. The kernel
+        // changes its own code while it runs; on a busy host one in a hundred boots then panics or hangs.
         Chosen::Tcg => args
             .option("-accel", format!("tcg,thread=single,tb-size={TRANSLATION_CACHE_MB}"))
-            .option("-cpu", format!("max{}", withheld(machine.nested))),
+            .option("-cpu", format!("max{}", withheld_features(machine.nested))),
     };
     args.option("-smp", machine.shape.vcpus.to_string());
     args.option("-m", ram::option(machine.shape.memory_mb));
@@ -212,7 +212,7 @@ fn board(args: &mut Args, machine: &Machine<'_>) {
         Memory::Recorded(file) => json!({
             "qom-type": "memory-backend-file", "id": "mem", "size": size, "mem-path": text(file), "share": true,
         }),
-        // Opened read-only, mapped privately, writable in this process alone: no machine can harm a template.
+        // Opened read-only and mapped privately, writable in this process alone: no VM can damage a template.
         Memory::Template(file) => json!({
             "qom-type": "memory-backend-file", "id": "mem", "size": size, "mem-path": text(file), "share": false,
             "readonly": true, "rom": "off",
@@ -221,16 +221,16 @@ fn board(args: &mut Args, machine: &Machine<'_>) {
     args.json("-object", memory);
 }
 
-/// What of the processor is not for guests: to be a host of machines themselves, and its performance counters, by which
-/// they could watch what else it does. QEMU takes the name of a feature that the processor does not have.
-fn withheld(nested: bool) -> &'static str {
+/// Processor features that guests do not get: virtualization of their own, and performance counters, which could show
+/// other activity of the host. QEMU accepts the name of a feature that the processor does not have.
+fn withheld_features(nested: bool) -> &'static str {
     if nested { "" } else { ",vmx=off,svm=off,pmu=off" }
 }
 
-/// Devices. Their order gives them their addresses, so it is part of the machine.
+/// The devices. Their order determines their addresses, so it must stay the same.
 fn devices(args: &mut Args, machine: &Machine<'_>) {
-    // A socket and not a file: what is printed while nobody is connected goes nowhere, so that no guest can fill the
-    // host's disk with it.
+    // A socket instead of a file: output while no client is connected is discarded, so that no guest can fill the
+    // host's disk.
     args.option("-chardev", format!("socket,id=console,fd={},server=on,wait=off", machine.console_fd));
     args.option("-serial", "chardev:console");
 
@@ -246,7 +246,7 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
     args.json("-device", json!({"driver": "virtio-blk-device", "id": DISK_DEVICE, "drive": node}));
 
     args.json("-netdev", netdev(machine));
-    // Without the announcement after a restore: it would go out under the address of the machine that was saved.
+    // No announcement after a restore: it would carry the address of the VM that was saved.
     args.json(
         "-device",
         json!({
@@ -256,15 +256,14 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
     );
 }
 
-/// The host's side of the network card. What the guest sees of it must not depend on it, or a template could not be
-/// restored.
+/// The host's side of the network card. The guest's view must not depend on it, or a template could not be restored.
 fn netdev(machine: &Machine<'_>) -> Value {
     match machine.card {
         Card::Socket(_) if let Some(fd) = machine.card_fd => json!({
             "type": "stream", "id": "net0", "server": false, "addr": {"type": "fd", "str": fd.to_string()},
         }),
         Card::Socket(path) => {
-            // Nobody has to listen there: until somebody does, packets go nowhere.
+            // Nothing has to listen yet: until then packets are dropped.
             let mut netdev = json!({
                 "type": "stream", "id": "net0", "server": false,
                 "addr": {"type": "unix", "path": text(path)},
@@ -276,43 +275,44 @@ fn netdev(machine: &Machine<'_>) -> Value {
             }
             netdev
         }
-        // Configured by who made it. Without the header for offloads, which a socket does not have either.
+        // Configured by its creator. Without the offload header, which a socket does not have either.
         Card::Tap(_) => json!({
             "type": "tap", "id": "net0", "fd": machine.card_fd.map(|fd| fd.to_string()),
         }),
     }
 }
 
-/// A qcow2 file that is written to, as a node of QEMU's block layer. `backing` is the node below, as QEMU takes it.
+/// A writable qcow2 file as a node of QEMU's block layer. `backing` is the node below, in QEMU's form.
 pub(crate) fn qcow2_node(name: &str, set: u64, backing: Value) -> Value {
     json!({
         "driver": "qcow2", "node-name": name,
-        // What the guest deletes, or overwrites with zeroes, is given back to the host.
+        // Space that the guest deletes or overwrites with zeroes is returned to the host.
         "discard": "unmap", "detect-zeroes": "unmap",
         // The host's page cache is used, and a flush of the guest reaches the disk.
         "cache": {"direct": false, "no-flush": false},
         "file": {"driver": "file", "node-name": file_node(name), "filename": set_path(set), "discard": "unmap",
                  "cache": {"direct": false, "no-flush": false}},
-        // Never what its header says, which a hostile QEMU could have written.
+        // Never the backing file from the header, which a hostile QEMU could have written.
         "backing": backing,
     })
 }
 
 /// A frozen layer.
 pub(crate) fn frozen_node(name: &str, set: u64, backing: Value) -> Value {
-    // Its file follows: QEMU (10.0) makes both writable when it merges what lies below, and aborts if it cannot.
+    // The file node has no `read-only` option and follows this node: QEMU (10.0) makes both writable when it merges the
+    // layer below, and aborts if it cannot.
     json!({
         "driver": "qcow2", "node-name": name, "read-only": true, "backing": backing,
         "file": {"driver": "file", "node-name": file_node(name), "filename": set_path(set)},
     })
 }
 
-/// The node of the file below a qcow2 node: what grows on the host.
+/// The file node below a qcow2 node; the file that grows on the host.
 pub(crate) fn file_node(name: &str) -> String {
     format!("{name}-file")
 }
 
-/// The disk, and the node's name.
+/// The disk's node name and options.
 fn disk(layers: &[Layer]) -> (String, Value) {
     let Some((head, frozen)) = layers.split_first() else {
         let node = "disk".to_owned();
@@ -328,8 +328,8 @@ fn disk(layers: &[Layer]) -> (String, Value) {
     (node, disk)
 }
 
-/// Paths come from our own directories, which the configuration requires to be UTF-8 where it is written in
-/// TOML; a byte that is not is replaced, and QEMU then says which file it cannot open.
+/// Paths come from our own directories, which the configuration requires to be UTF-8 where it is written in TOML; an
+/// invalid byte is replaced, and QEMU then reports the file that it cannot open.
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }

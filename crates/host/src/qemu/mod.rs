@@ -1,5 +1,4 @@
-//! QEMU as a program: which version it is, the guest kernel's parameters, how much RAM a machine has,
-//! and its command line.
+//! QEMU as a program: its version, the guest kernel's parameters, the RAM of a VM, and its command line.
 
 pub mod argv;
 pub mod kernel_args;

@@ -1,4 +1,4 @@
-//! How much RAM a machine is started with.
+//! The amount of RAM that a VM is started with.
 //!
 //! It is `memory_mb`, with one exception. The firmware keeps the ACPI tables in the last pages of the RAM below
 //! 4 GiB. QEMU asks for the initramfs at the very end of that RAM, and relies on its boot ROM to move it below the
@@ -7,21 +7,21 @@
 //! 2 GiB less one byte. So with exactly 2 GiB of RAM the initramfs is written over the tables, and the kernel finds no
 //! device. The length of the initramfs only decides how much of the tables is lost.
 //!
-//! RAM that ends anywhere else avoids the coincidence, whatever initramfs is used. The guest gets the smallest amount
-//! less that QEMU can do. QEMU rounds up to two pages, so an amount that is one page short of 2 GiB is 2 GiB as well.
+//! RAM that ends anywhere else avoids the problem with every initramfs. The guest gets the largest amount below 2 GiB
+//! that QEMU supports. QEMU rounds up to two pages, so an amount that is one page short of 2 GiB becomes 2 GiB as well.
 
-/// The highest address of an initramfs according to the header of x86-64 kernels (`initrd_addr_max`), and one more.
+/// One above the highest address of an initramfs according to the header of x86-64 kernels (`initrd_addr_max`).
 const INITRAMFS_END: u64 = 0x8000_0000;
 
-/// QEMU rounds the size of RAM up to a multiple of this, and refuses a memory backend that has another size.
+/// QEMU rounds the size of RAM up to a multiple of this, and refuses a memory backend of another size.
 const GRANULE: u64 = 8 << 10;
 
-/// The RAM of a machine in bytes.
+/// The RAM of a VM in bytes.
 pub fn bytes(memory_mb: u32) -> u64 {
     rounded(u64::from(memory_mb) << 20)
 }
 
-/// The RAM of a machine that is to have so many bytes: as QEMU rounds it, and never exactly 2 GiB.
+/// The RAM of a VM that should have this many bytes: as QEMU rounds it, and never exactly 2 GiB.
 pub fn rounded(bytes: u64) -> u64 {
     match bytes.next_multiple_of(GRANULE) {
         INITRAMFS_END => INITRAMFS_END - GRANULE,
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn option_names_the_same_amount() {
+    fn memory_option_states_the_rounded_amount() {
         assert_eq!(option(2047), "2047M");
         assert_eq!(option(2048), "2097144K");
     }

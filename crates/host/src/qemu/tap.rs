@@ -1,4 +1,4 @@
-//! A machine's TAP device, opened for a QEMU that has neither the right to nor the device in its network.
+//! Opens a VM's TAP device for a QEMU that has neither the right to do so nor the device in its network namespace.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -9,14 +9,14 @@ use rustix::ioctl::{Setter, ioctl};
 /// `TUNSETIFF`.
 const SET_INTERFACE: rustix::ioctl::Opcode = 0x4004_54ca;
 
-/// `IFF_TAP | IFF_NO_PI`: frames, without a header of the driver's.
+/// `IFF_TAP | IFF_NO_PI`: frames without a header of the driver.
 const FRAMES: u16 = 0x1002;
 
 /// The size of `struct ifreq`, and of the name in it.
 const REQUEST: usize = 40;
 const NAME: usize = 16;
 
-/// Takes the device of this name, which is there already.
+/// Opens the existing device of this name.
 pub(crate) fn open(name: &str) -> io::Result<OwnedFd> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
     let mut request = [0_u8; REQUEST];

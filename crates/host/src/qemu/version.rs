@@ -1,4 +1,4 @@
-//! Which QEMU there is, and whether it is new enough.
+//! Finds the installed QEMU and checks its version.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::command::{CommandError, Invocation};
 use crate::files::FileError;
 
-/// The oldest QEMU we run on: it is the first that migrates to plain files and maps RAM files read-only.
+/// The oldest supported QEMU: the first that migrates to plain files and maps RAM files read-only.
 pub const OLDEST: QemuVersion = QemuVersion { major: 8, minor: 2 };
 
 /// `--version` prints a line; a minute means that the disk or the host is stuck.
@@ -36,13 +36,13 @@ pub enum QemuError {
     Run(#[from] CommandError),
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("{} --version did not print a version but {text:?}", path.display())]
+    #[error("{} --version printed no version, but {text:?}", path.display())]
     NoVersion { path: PathBuf, text: String },
     #[error("{} is QEMU {version}; {OLDEST} or newer is needed", path.display())]
     TooOld { path: PathBuf, version: QemuVersion },
 }
 
-/// A QEMU binary, identified so that another build of the same version is noticed.
+/// A QEMU binary, identified so that another build of the same version is recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qemu {
     pub path: PathBuf,
@@ -71,7 +71,7 @@ impl Qemu {
     }
 }
 
-/// A program's path: as given if it names a directory, else looked for.
+/// A program's path: unchanged if it contains a directory, otherwise searched in `path`.
 pub(crate) fn which(binary: &Path, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     if binary.components().count() > 1 {
         return binary.is_file().then(|| binary.to_owned());
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_distributions_are_read() {
+    fn qemu_versions_of_distributions_are_parsed() {
         let cases = [
             ("QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2+deb13u1)", Some((10, 0))),
             ("QEMU emulator version 8.2.0", Some((8, 2))),
@@ -106,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_ordered_by_number_not_by_text() {
+    fn qemu_versions_are_ordered_numerically() {
         assert!(QemuVersion { major: 10, minor: 0 } > OLDEST);
         assert!(QemuVersion { major: 7, minor: 9 } < OLDEST);
         assert!(QemuVersion { major: 8, minor: 1 } < OLDEST);
     }
 
     #[test]
-    fn a_program_is_looked_for_only_if_its_directory_is_not_given() {
+    fn path_search_applies_to_bare_names_only() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("qemu"), "").unwrap();
         assert_eq!(which(Path::new("qemu"), Some(dir.path().as_os_str())), Some(dir.path().join("qemu")));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_is_no_qemu_is_named() {
+    async fn program_that_is_no_qemu_is_refused() {
         let error = Qemu::find(Path::new("true")).await.unwrap_err();
         assert!(matches!(error, QemuError::NoVersion { .. }), "{error}");
         let error = Qemu::find(Path::new("no-such-qemu")).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Changing what a running machine's disk is made of: a fresh overlay on top, a layer merged into the one below.
+//! Changes the layers of a running VM's disk: adds an overlay on top, or merges a layer into the one below.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,23 +7,23 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::client::{QmpClient, QmpError};
-use super::given::{Access, open};
+use super::fdset::{Access, open};
 use crate::disk::qcow2_header::reserve_header;
 use crate::disk::{Keyframe, LayerName, Merge};
 use crate::files::FileError;
 use crate::qemu::argv::{DISK_DEVICE, file_node, frozen_node, layer_note, qcow2_node};
 
-/// The one merge that runs at a time.
+/// The job name of a merge; one runs at a time.
 const JOB: &str = "merge";
 
-/// A cancelled merge ends with the request that is under way.
+/// A cancelled merge ends with the request in progress.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(20);
 
-/// What the nodes begin with that we name.
+/// The prefix of the nodes that we name.
 const OURS: &str = "d-";
 
-/// The node of a layer that we open. Node names begin with a letter and have at most 31 characters, the name of the
-/// file's node below it included.
+/// The node of a layer that we open. Node names begin with a letter and have at most 31 characters, including the name
+/// of the file node below.
 pub(crate) fn node_name(layer: &Path) -> String {
     let name = layer.file_stem().unwrap_or_default().to_string_lossy();
     format!("{OURS}{name}").chars().take(26).collect()
@@ -36,8 +36,8 @@ pub struct DiskNode {
     pub file: PathBuf,
 }
 
-/// Gives the headers of layers their room on the disk. At the end of a merge QEMU writes them anew, and (10.0.2) crashes if
-/// there is none.
+/// Allocates disk space for the headers of layers. At the end of a merge QEMU rewrites them, and (10.0.2) crashes if
+/// there is no space.
 fn make_room(layers: &[PathBuf]) -> Result<(), FileError> {
     layers.iter().try_for_each(|layer| {
         let file = open(layer, Access::ReadWrite)?;
@@ -46,7 +46,8 @@ fn make_room(layers: &[PathBuf]) -> Result<(), FileError> {
 }
 
 impl QmpClient {
-    /// What the guest writes to, of a disk whose files are in `dir`. Takes the same time however many layers there are.
+    /// The node that the guest writes to, of a disk whose files are in `dir`. The time does not depend on the number of
+    /// layers.
     pub async fn disk_head(&self, dir: &Path) -> Result<DiskNode, QmpError> {
         let arguments = json!({"path": format!("/machine/peripheral/{DISK_DEVICE}"), "property": "drive"});
         let drive = self.execute("qom-get", Some(arguments)).await?;
@@ -55,7 +56,7 @@ impl QmpClient {
         Ok(DiskNode { node: node.to_owned(), file })
     }
 
-    /// Every layer in `dir` that is open, the head included. Slow for many.
+    /// Every open layer in `dir`, the head included. Slow if there are many.
     pub async fn disk_nodes(&self, dir: &Path) -> Result<Vec<DiskNode>, QmpError> {
         let nodes = self.execute("query-named-block-nodes", Some(json!({"flat": true}))).await?;
         let nodes = nodes.as_array().ok_or_else(|| unexpected("query-named-block-nodes"))?;
@@ -69,7 +70,7 @@ impl QmpClient {
     /// Opens an overlay that is not yet part of the disk.
     pub async fn open_overlay(&self, node: &str, file: &Path) -> Result<(), QmpError> {
         let given = self.give_layer(file, Access::ReadWrite).await?;
-        // What lies below it is what the guest has open already; it is connected by the pivot.
+        // The layers below it are open already; the pivot connects them.
         let opened = self.execute("blockdev-add", Some(qcow2_node(node, given.set, Value::Null))).await;
         if opened.is_err() {
             self.take_back(given).await?;
@@ -90,17 +91,16 @@ impl QmpClient {
     pub async fn written_below_head(&self, dir: &Path) -> Result<Vec<PathBuf>, QmpError> {
         let head = self.disk_head(dir).await?.file;
         let notes = self.notes().await?;
-        // By the names that are there, and not by those that QEMU tells: it may have been taken over.
+        // Uses the names in the directory, not those that QEMU reports: QEMU may have been taken over.
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         let layers = entries.map(|entry| entry.path()).filter(|path| *path != head);
         let own = layers.filter(|path| LayerName::of(path).is_some_and(|layer| layer.is_own()));
         Ok(own.filter(|layer| notes.contains(&layer_note(layer, true))).collect())
     }
 
-    /// Makes a layer that the guest has written to, and does not write to any more, one that QEMU can only read. `below`
-    /// is what it lies on.
+    /// Makes a layer read-only for QEMU after the guest has stopped writing to it. `below` is the layer under it.
     pub async fn freeze(&self, layer: &Path, below: Option<&Path>) -> Result<(), QmpError> {
-        let Some(written) = self.held(&layer_note(layer, true)).await? else { return Ok(()) };
+        let Some(written) = self.find_by_note(&layer_note(layer, true)).await? else { return Ok(()) };
         let node = node_name(layer);
         let read =
             self.give(open(layer, Access::Read)?, Some(written.set), &layer_note(layer, false)).await?;
@@ -108,31 +108,32 @@ impl QmpClient {
         let mut options = qcow2_node(&node, written.set, below);
         options["file"] = json!(file_node(&node));
         options["read-only"] = json!(true);
-        // Its file follows, and is opened again with the descriptor that can only be read. Told so by name, it would
-        // not follow back when something is merged into it.
+        // The file node follows and is reopened with the read-only descriptor. If this were requested by name, it would
+        // not become writable again when a layer is merged into it.
         let frozen = self.execute("blockdev-reopen", Some(json!({"options": [options]}))).await;
         self.take_back(if frozen.is_ok() { written } else { read }).await?;
         frozen.map(drop)
     }
 
-    /// From now on the guest writes to the overlay; what it has written so far stays as it is.
+    /// Switches the guest's writes to the overlay; the layers written so far stay unchanged.
     pub async fn pivot(&self, head: &str, overlay: &str) -> Result<(), QmpError> {
         self.execute("blockdev-snapshot", Some(json!({"node": head, "overlay": overlay}))).await.map(drop)
     }
 
-    /// Puts the head on a keyframe, which reads as what it lies on, and closes those layers that nobody reads any more.
+    /// Puts the head on a keyframe, which has the same content as the layers it replaces, and closes the layers that
+    /// are no longer read.
     pub async fn put_on(&self, keyframe: &Keyframe) -> Result<(), QmpError> {
         let layer = &keyframe.file;
         let dir = layer.parent().unwrap_or(Path::new("/"));
         let head = self.disk_head(dir).await?;
         let below = node_name(layer);
         let open = self.disk_nodes(dir).await?;
-        // Opened once more, nothing could be merged into it.
+        // If it were opened a second time, nothing could be merged into it.
         let backing = match &keyframe.below {
             None => Value::Null,
             Some(file) => match open.iter().find(|node| node.file == *file) {
                 Some(shared) => json!(shared.node),
-                None => return Err(merge_failed("QEMU does not tell of the layer below")),
+                None => return Err(merge_failed("QEMU does not list the layer below")),
             },
         };
         let given = self.give_layer(layer, Access::Read).await?;
@@ -141,7 +142,7 @@ impl QmpClient {
             self.take_back(given).await?;
             return Err(error);
         }
-        // The set is the one that it has: of its file nothing changes.
+        // The set stays the same: nothing changes about its file.
         let mut options = qcow2_node(&head.node, 0, json!(below));
         options["file"] = json!(file_node(&head.node));
         if let Err(error) = self.execute("blockdev-reopen", Some(json!({"options": [options]}))).await {
@@ -159,14 +160,14 @@ impl QmpClient {
         Ok(())
     }
 
-    /// Ends a merge that whoever began it does not wait for any more.
+    /// Ends a merge whose initiator no longer waits for it.
     pub async fn end_merge(&self) -> Result<(), QmpError> {
         let mut events = self.events();
         let running = |jobs: &Value| jobs.as_array().is_some_and(|jobs| !jobs.is_empty());
         if !running(&self.execute("query-block-jobs", None).await?) {
-            return self.end_loans().await;
+            return self.take_writable_back().await;
         }
-        // One that has just ended refuses, which is as well.
+        // A merge that has just ended refuses this, which is fine.
         let _ = self.execute("block-job-cancel", Some(json!({"device": JOB, "force": true}))).await;
         let ended = async {
             while running(&self.execute("query-block-jobs", None).await?) {
@@ -178,16 +179,16 @@ impl QmpClient {
         };
         let ended = tokio::time::timeout(CANCEL_DEADLINE, ended).await;
         ended.unwrap_or_else(|_elapsed| Err(merge_failed("it could not be cancelled")))?;
-        self.end_loans().await
+        self.take_writable_back().await
     }
 
-    /// Has QEMU tell when the file below the head grows beyond this length.
+    /// Makes QEMU report when the head's file grows beyond this length.
     pub async fn watch_growth(&self, head: &str, length: u64) -> Result<(), QmpError> {
         let arguments = json!({"node-name": file_node(head), "write-threshold": length});
         self.execute("block-set-write-threshold", Some(arguments)).await.map(drop)
     }
 
-    /// Merges a frozen layer into the one below it. Both, and those above, are writable for that time.
+    /// Merges a frozen layer into the one below it. Both, and the layers above, are writable for that time.
     pub async fn commit_layer(
         &self,
         head: &str,
@@ -198,9 +199,9 @@ impl QmpClient {
         let dir = merge.into.parent().unwrap_or(Path::new("/"));
         make_room(&merge.above)?;
         let changed: Vec<&Path> = merge.above.iter().chain([&merge.into]).map(PathBuf::as_path).collect();
-        let lent = self.lend(&changed).await?;
+        let lent = self.give_writable(&changed).await?;
         let committed = self.commit(head, layer, into, merge, deadline).await;
-        // A job that cannot be cancelled keeps what it needs; the next look at the disk takes it back.
+        // A job that cannot be cancelled keeps its descriptors; the next check of the disk takes them back.
         self.take_all_back(&lent).await?;
         committed?;
         self.forget_node(layer, dir).await
@@ -214,7 +215,7 @@ impl QmpClient {
         merge: &Merge,
         deadline: Duration,
     ) -> Result<(), QmpError> {
-        // The name that the layer above refers to from then on.
+        // The backing file name that the layer above gets.
         let below = merge.into.file_name().unwrap_or_default().to_string_lossy();
         let mut events = self.events();
         let arguments = json!({
@@ -236,7 +237,7 @@ impl QmpClient {
                     Err(RecvError::Lagged(_)) => {
                         let jobs = self.execute("query-block-jobs", None).await?;
                         if jobs.as_array().is_some_and(Vec::is_empty) {
-                            return Err(merge_failed("how it ended was missed"));
+                            return Err(merge_failed("its result is unknown"));
                         }
                     }
                     Err(RecvError::Closed) => return Err(QmpError::Closed),
@@ -244,7 +245,7 @@ impl QmpClient {
             }
         };
         let ended = tokio::select! {
-            // An end that was told counts even if QEMU went right after it.
+            // A reported end counts even if QEMU exited right after it.
             biased;
             ended = tokio::time::timeout(deadline, ended) => ended,
             () = self.closed() => return Err(QmpError::Closed),
@@ -252,18 +253,18 @@ impl QmpClient {
         match ended {
             Ok(ended) => ended,
             Err(_elapsed) => {
-                // What has been merged so far does no harm: the chain reads the same at every moment.
+                // A partial merge does no harm: the chain has the same content at every moment.
                 self.execute("block-job-cancel", Some(json!({"device": JOB, "force": true}))).await?;
                 Err(merge_failed("it took too long"))
             }
         }
     }
 
-    /// Closes a layer that is not part of the disk any more. One that we opened ourselves stays open until then, and
-    /// QEMU (10.0) crashes in a later merge if its file is gone by that time.
+    /// Closes a layer that is no longer part of the disk. A layer that we opened stays open until then, and QEMU (10.0)
+    /// crashes in a later merge if its file is gone by that time.
     pub(crate) async fn forget_node(&self, node: &str, dir: &Path) -> Result<(), QmpError> {
         match self.execute("blockdev-del", Some(json!({"node-name": node}))).await {
-            // One that the machine began with was closed by the merge.
+            // A layer that the VM started with was closed by the merge.
             Err(QmpError::Refused { .. }) | Ok(_) => {}
             Err(error) => return Err(error),
         }
@@ -276,14 +277,14 @@ impl QmpClient {
 
 fn disk_node(value: &Value, dir: &Path) -> Option<DiskNode> {
     let node = value.get("node-name")?.as_str()?.to_owned();
-    let file = file_of(&node, dir).or_else(|| file_told(value.get("file")?.as_str()?))?;
+    let file = file_of(&node, dir).or_else(|| file_from_description(value.get("file")?.as_str()?))?;
     Some(DiskNode { node, file })
 }
 
-/// What QEMU says about a node that it opened by itself: the plain path, or, once it lies on something else than it did
-/// when it was opened, the options with which it could be opened again, those of all layers below included. Of so many
-/// layers that they are cut off, nothing is known.
-fn file_told(text: &str) -> Option<PathBuf> {
+/// QEMU's description of a node that it opened itself: the plain path or, if its backing layer has changed since it was
+/// opened, the options for opening it again, including those of all layers below. If there are so many layers that the
+/// text is cut off, the result is `None`.
+fn file_from_description(text: &str) -> Option<PathBuf> {
     let Some(options) = text.strip_prefix("json:") else { return Some(PathBuf::from(text)) };
     let options: Value = serde_json::from_str(options).ok()?;
     let file = options.pointer("/file/filename").or_else(|| options.get("file.filename"))?;
@@ -313,7 +314,7 @@ mod tests {
     use super::*;
     use crate::disk::qcow2_header::{Header, create_overlay};
 
-    /// A QEMU that agrees to everything, and ends when it has agreed to a merge.
+    /// A QEMU that accepts every command, and exits when it has accepted a merge.
     async fn ends_in_a_merge() -> QmpClient {
         let (ours, theirs) = UnixStream::pair().unwrap();
         tokio::spawn(async move {
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn merge_notices_that_qemu_is_gone() {
+    async fn merge_fails_at_once_if_qemu_exits() {
         let dir = tempfile::tempdir().unwrap();
         let [into, child, above] = ["into", "child", "above"].map(|name| dir.path().join(name));
         create_overlay(&above, "child", 1 << 30).unwrap();
@@ -345,22 +346,22 @@ mod tests {
         let merged = qmp.commit_layer("head", ("child", "into"), &merge, Duration::from_secs(600));
         let merged = tokio::time::timeout(Duration::from_secs(60), merged).await.expect("it ends at once");
         assert!(matches!(merged, Err(QmpError::Closed)), "{merged:?}");
-        // QEMU would have found room to write the header of what lies above.
+        // The space for the header of the layer above was allocated before.
         assert!(taken() >= 1 << 16, "{}", taken());
         assert_eq!(Header::read(&above).unwrap().backing_file.as_deref(), Some("child"));
     }
 
     #[test]
-    fn a_node_that_qemu_opened_itself_is_known_by_its_path_however_it_is_told() {
-        assert_eq!(file_told("/d/a.qcow2"), Some("/d/a.qcow2".into()));
+    fn node_file_is_parsed_from_both_forms() {
+        assert_eq!(file_from_description("/d/a.qcow2"), Some("/d/a.qcow2".into()));
         let told = r#"json:{"backing": {"driver": "qcow2", "file": {"driver": "file", "filename": "/d/b.qcow2"}},
             "driver": "qcow2", "file": {"driver": "file", "filename": "/d/a.qcow2"}}"#;
-        assert_eq!(file_told(told), Some("/d/a.qcow2".into()));
-        assert_eq!(file_told(&told[..60]), None);
+        assert_eq!(file_from_description(told), Some("/d/a.qcow2".into()));
+        assert_eq!(file_from_description(&told[..60]), None);
     }
 
     #[test]
-    fn a_node_that_was_named_after_its_file_tells_it() {
+    fn node_name_leads_back_to_its_file() {
         let dir = Path::new("/data/w");
         for file in ["/data/w/disk.qcow2", "/data/w/3fd0c1a2b4e59687.qcow2"] {
             let node = node_name(Path::new(file));

@@ -1,7 +1,7 @@
-//! A conversation with one QEMU.
+//! The QMP connection to one QEMU.
 //!
-//! Two tasks own the socket's halves and end with the last handle; commands pass through them, so that a caller
-//! who stops waiting leaves no half-written line behind. When QEMU goes, everyone who waits is told.
+//! Two tasks own the socket's halves and end with the last handle. Commands pass through them, so a caller that stops
+//! waiting leaves no half-written line behind. When QEMU closes the connection, all pending commands fail.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -28,13 +28,13 @@ use crate::files::FileError;
 /// Answers of the commands we use have a few KiB; this only keeps a broken peer from filling our memory.
 const MAX_LINE: u64 = 4 << 20;
 
-/// Commands under way at once. We send one at a time; the rest is room for a shutdown that overtakes.
+/// Commands in progress at once. We send one at a time; the rest is room for a shutdown that overtakes.
 const QUEUE: usize = 16;
 
-/// A boot and a migration emit a dozen events; who lags behind this many asks QEMU for its state instead.
+/// A boot and a migration emit a dozen events; a receiver that lags behind this many asks QEMU for its state instead.
 const EVENTS: usize = 256;
 
-/// All commands we use answer at once. On a busy host with software emulation "at once" can be seconds.
+/// All commands we use are answered at once, which can mean seconds on a busy host with software emulation.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Error)]
@@ -47,24 +47,24 @@ pub enum QmpError {
     NoAnswer { command: String },
     #[error("QEMU refused {command}: {refusal}")]
     Refused { command: String, refusal: Refusal },
-    #[error("QEMU's answer to {command} is not what it should be")]
+    #[error("unexpected answer from QEMU to {command}")]
     Unexpected { command: String },
     #[error("cannot pass a file to QEMU: {0}")]
     File(#[from] FileError),
     #[error("a layer of the disk was not merged: {reason}")]
     Merge { reason: String },
-    #[error("the migration ended as {status}: {reason}")]
+    #[error("QEMU migration {status}: {reason}")]
     Migration { status: String, reason: String },
-    #[error("the migration did not end within {seconds} s")]
+    #[error("the QEMU migration did not finish within {seconds} s")]
     MigrationDeadline { seconds: u64 },
     #[error(
-        "the guest changes its memory faster than it can be copied, and the rest was not copied while the guest stood \
-         still for {seconds} s"
+        "the guest changes its memory faster than it can be copied, and pausing the guest for {seconds} s was not enough \
+         to copy the rest"
     )]
     PauseLimit { seconds: u64 },
 }
 
-/// A command on its way, and the descriptor that goes with it.
+/// A command to be sent, and the descriptor that goes with it.
 #[derive(Debug)]
 struct Line {
     bytes: Vec<u8>,
@@ -73,7 +73,7 @@ struct Line {
 
 type Waiting = HashMap<u64, oneshot::Sender<Answer>>;
 
-/// `None` once QEMU has closed the connection, so that nobody starts to wait for an answer that cannot come.
+/// `None` once QEMU has closed the connection, so that no caller waits for an answer that cannot come.
 type Pending = Arc<Mutex<Option<Waiting>>>;
 
 #[derive(Clone, Debug)]
@@ -95,8 +95,8 @@ struct Inner {
 impl QmpClient {
     /// Connects, awaits the greeting and opens the command mode.
     ///
-    /// The socket may be one that QEMU has inherited and not yet begun to serve: the greeting then comes when
-    /// it does, which is all the synchronisation a start needs.
+    /// QEMU may have inherited the socket without serving it yet. The greeting then comes when it does, which is all
+    /// the synchronisation that a start needs.
     pub async fn connect(path: &Path) -> Result<Self, QmpError> {
         let stream = UnixStream::connect(path)
             .await
@@ -130,7 +130,7 @@ impl QmpClient {
         Ok(client)
     }
 
-    /// What QEMU says by itself from here on.
+    /// QEMU's events from now on.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.inner.events.subscribe()
     }
@@ -144,7 +144,7 @@ impl QmpClient {
         self.execute_with(command, arguments, None).await
     }
 
-    /// The same for a command that a descriptor belongs to.
+    /// Runs a command that carries a descriptor.
     pub(super) async fn execute_with(
         &self,
         command: &str,
@@ -192,7 +192,7 @@ fn lock(pending: &Pending) -> std::sync::MutexGuard<'_, Option<Waiting>> {
 
 async fn write_lines(mut socket: OwnedWriteHalf, mut queue: mpsc::Receiver<Line>) {
     while let Some(line) = queue.recv().await {
-        // The reader notices the same end of the connection and tells everyone.
+        // The reader notices the same end of the connection and fails all pending commands.
         if write_line(&mut socket, line).await.is_err() {
             return;
         }
@@ -202,7 +202,7 @@ async fn write_lines(mut socket: OwnedWriteHalf, mut queue: mpsc::Receiver<Line>
 async fn write_line(socket: &mut OwnedWriteHalf, line: Line) -> io::Result<()> {
     let sent = match line.fd {
         None => 0,
-        // It travels with the first bytes; the rest follows as any other.
+        // The descriptor travels with the first bytes; the rest is sent like any other line.
         Some(fd) => {
             let stream: &UnixStream = socket.as_ref();
             stream.async_io(Interest::WRITABLE, || send_with(stream, &line.bytes, fd.as_fd())).await?
@@ -235,7 +235,7 @@ async fn read_lines(
             Ok(_) if line.last() != Some(&b'\n') => {
                 tracing::warn!(
                     bytes = line.len(),
-                    "QEMU's control socket sent an unfinished or endless line"
+                    "QEMU's control socket sent an incomplete or too long line"
                 );
                 break;
             }
@@ -264,7 +264,7 @@ async fn read_lines(
             }
         }
     }
-    // Dropping the senders tells everyone who waits.
+    // Dropping the senders fails all pending commands.
     lock(&pending).take();
 }
 
@@ -274,8 +274,8 @@ mod tests {
 
     use super::*;
 
-    /// A QEMU that greets, accepts the capabilities, and then follows the script: for each line it reads, the
-    /// lines it writes.
+    /// A QEMU that greets, accepts the capabilities, and then follows the script: the lines it writes for each line it
+    /// reads.
     async fn fake(script: Vec<&'static str>) -> QmpClient {
         let (ours, theirs) = UnixStream::pair().unwrap();
         tokio::spawn(async move {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_finds_its_command_among_events() {
+    async fn answer_reaches_its_command_among_events() {
         let client = fake(vec![
             "{\"event\":\"NEW_KIND\",\"data\":{\"x\":1}}\n{\"return\":1,\"id\":99}\n{\"return\":{\"ok\":true},\"id\":2}\n",
         ])
@@ -304,21 +304,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_names_the_command() {
+    async fn refusal_names_the_qmp_command() {
         let client = fake(vec!["{\"id\":2,\"error\":{\"class\":\"GenericError\",\"desc\":\"no\"}}\n"]).await;
         let error = client.execute("cont", None).await.unwrap_err();
         assert_eq!(error.to_string(), "QEMU refused cont: no (GenericError)");
     }
 
     #[tokio::test]
-    async fn when_qemu_goes_who_waits_and_who_comes_later_are_told_at_once() {
+    async fn commands_fail_at_once_after_disconnect() {
         let client = fake(vec![""]).await;
         assert!(matches!(client.execute("stop", None).await, Err(QmpError::Closed)));
         assert!(matches!(client.execute("stop", None).await, Err(QmpError::Closed)));
     }
 
     #[tokio::test]
-    async fn a_line_without_end_closes_the_conversation() {
+    async fn endless_line_closes_the_qmp_connection() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let flood = tokio::spawn(async move {
             let (_reading, mut writing) = theirs.into_split();

@@ -1,13 +1,13 @@
-//! Saving a machine to a file, and loading it: QEMU's migration, with RAM in the file or left where it is.
+//! Saves a VM to a file and loads it, by QEMU's migration, with the RAM in that file or in its own.
 //!
-//! A running machine is copied while it runs, and pages that it writes meanwhile are copied again. Every page has a
-//! place of its own in the file where QEMU can do that (`mapped-ram`, since 9.0), so that the file never outgrows the
-//! machine's RAM however often a page is copied. An older QEMU appends, and is stopped before it has written twice the
-//! machine's RAM. A guest that writes faster than it is copied is stopped in the end, for at most [`LONGEST_PAUSE`]; if
-//! that is not enough, the copy fails and is given up.
+//! A running VM is copied while it runs, and pages that it writes meanwhile are copied again. If QEMU supports it
+//! (`mapped-ram`, since 9.0), every page has a fixed place in the file, so that the file never outgrows the VM's RAM
+//! however often a page is copied. An older QEMU appends, and is stopped before it has written twice the VM's RAM. A
+//! guest that writes faster than it is copied is stopped in the end, for at most [`LONGEST_PAUSE`]; if that is not
+//! enough, the copy fails and is given up.
 //!
-//! The end of a migration is an event. The state is asked for once after subscribing, and whenever events were
-//! missed, so that an event that came too early is not waited for.
+//! The end of a migration is an event. The state is queried once after subscribing, and whenever events were missed, so
+//! that an early event is not waited for.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,110 +19,110 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::client::{QmpClient, QmpError};
-use super::given::STATE;
+use super::fdset::STATE;
 use super::wire::Event;
 use crate::files::FileError;
 use crate::qemu::argv::{AGENT_CHARDEV, set_path};
 
-/// The default limit would stretch even device state, some 100 KB, over several rounds.
+/// QEMU's default limit would stretch even device state, some 100 KB, over several rounds.
 const UNLIMITED_BANDWIDTH: u64 = 1 << 40;
 
-/// How long QEMU may stop a running machine for the last pages, in milliseconds, and for how long that is tried. A guest
-/// that has not come to rest after the last of these is stopped by us.
+/// Pauses, in milliseconds, that QEMU may make in a running VM for the last pages, and how long each value is tried. A
+/// guest that still has not converged after the last one is stopped by us.
 const PAUSES: [(u64, Duration); 3] =
     [(20, Duration::from_secs(4)), (60, Duration::from_secs(4)), (300, Duration::from_secs(6))];
 
-/// The longest time for which a machine is stopped to copy its memory. While QEMU itself stops it, nothing else can be
-/// asked of QEMU; stopped by us, the copy can still be given up when this has passed.
+/// The longest time for which a VM is stopped to copy its memory. While QEMU itself stops the VM, QEMU accepts no
+/// commands; if we stop it, the copy can still be given up after this time.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
-/// What QEMU may need to tell of an end that is already there.
+/// The time that QEMU may need to report an end that has already happened.
 const END_MARGIN: Duration = Duration::from_secs(10);
 
-/// Every page has a place of its own in the file.
+/// The capability that gives every page a fixed place in the file.
 const MAPPED_RAM: &str = "mapped-ram";
 
-/// Where a machine's RAM is while its state is in a file.
+/// The place of a VM's RAM while its state is in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ram {
-    /// In the template's own file, which both sides map.
+    /// In the template's own file, which both QEMUs map.
     Beside,
-    /// In the file with everything else.
+    /// In the same file as everything else.
     Inside,
 }
 
-/// How pages lie in a file that has RAM inside.
+/// The layout of pages in a file that contains RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Each in a place of its own: a page that is copied again replaces its older copy.
+    /// Each at a fixed place: a page that is copied again replaces its older copy.
     Placed,
     /// One after the other: a page that is copied again makes the file longer.
     Appended,
 }
 
-/// How far a copy of a running machine has come.
+/// The progress of a copy of a running VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Copied {
+struct CopyProgress {
     sent_bytes: u64,
-    /// What was written meanwhile and has to be copied again.
+    /// Pages that were written meanwhile and have to be copied again.
     left_bytes: u64,
 }
 
-impl Copied {
-    /// Whether a file that is appended to has to come to its end now: what is left is at most the machine's RAM, so it
-    /// stays below twice that.
+impl CopyProgress {
+    /// Whether an appended file has to be finished at once. At most the VM's RAM is left to copy, so the file stays
+    /// below twice that.
     fn must_end(self, machine_bytes: u64) -> bool {
         self.sent_bytes.saturating_add(self.left_bytes) > machine_bytes
     }
 }
 
 impl QmpClient {
-    /// Writes the device state of a stopped machine whose RAM is a shared file.
+    /// Writes the device state of a stopped VM whose RAM is a shared file.
     pub async fn save_devices(&self, file: &Path, deadline: Duration) -> Result<(), QmpError> {
-        // The machine may have been loaded from a file in which pages were placed.
-        self.lay_out(Layout::Appended).await?;
+        // The VM may have been loaded from a file with placed pages.
+        self.choose_layout(Layout::Appended).await?;
         self.prepare_migration(Ram::Beside).await?;
         let parameters = json!({"max-bandwidth": UNLIMITED_BANDWIDTH});
         self.execute("migrate-set-parameters", Some(parameters)).await?;
         self.migrate("migrate", file, deadline).await
     }
 
-    /// Loads device state into a QEMU that was started with `-incoming defer`. The machine stays paused.
+    /// Loads device state into a QEMU that was started with `-incoming defer`. The VM stays paused.
     pub async fn load_devices(&self, file: &Path, deadline: Duration) -> Result<(), QmpError> {
         self.load(file, Ram::Beside, deadline).await
     }
 
-    /// Loads a whole machine, as [`QmpClient::save_running`] wrote it, into a QEMU that was started with `-incoming
-    /// defer`. The machine stays paused.
+    /// Loads a whole VM, as [`QmpClient::save_running`] wrote it, into a QEMU that was started with `-incoming defer`.
+    /// The VM stays paused.
     pub async fn load_machine(
         &self,
         file: &Path,
         layout: Layout,
         deadline: Duration,
     ) -> Result<(), QmpError> {
-        if self.lay_out(layout).await? != layout {
-            let reason = "this QEMU cannot read how its pages are placed".to_owned();
-            return Err(QmpError::Migration { status: "not begun".to_owned(), reason });
+        if self.choose_layout(layout).await? != layout {
+            let reason = "this QEMU does not support the memory layout of the file".to_owned();
+            return Err(QmpError::Migration { status: "not started".to_owned(), reason });
         }
         self.load(file, Ram::Inside, deadline).await
     }
 
     async fn load(&self, file: &Path, ram: Ram, deadline: Duration) -> Result<(), QmpError> {
         self.prepare_migration(ram).await?;
-        // QEMU would tell the network that the machine moved here, under the address of the one it was saved from.
+        // QEMU would announce to the network that the VM moved here, with the address of the VM that was saved.
         let parameters = json!({"announce-rounds": 0});
         self.execute("migrate-set-parameters", Some(parameters)).await?;
         self.migrate("migrate-incoming", file, deadline).await
     }
 
-    /// Writes a whole machine while it runs; it is stopped for the last pages only and stands still when this
-    /// returns. After an error it may run, stand still, or be copied on: [`QmpClient::wake`] makes it go on.
+    /// Writes a whole VM while it runs. It is stopped for the last pages only and is stopped when this returns. After
+    /// an error it may run, be stopped, or still be copied: [`QmpClient::wake`] makes it go on.
     pub async fn save_running(&self, file: &Path, machine_bytes: u64) -> Result<Layout, QmpError> {
         self.prepare_migration(Ram::Inside).await?;
-        let layout = self.lay_out(Layout::Placed).await?;
+        let layout = self.choose_layout(Layout::Placed).await?;
         self.allow_pause(PAUSES[0].0).await?;
         let tried: Duration = PAUSES.iter().map(|(_, tried)| *tried).sum();
-        let insisting = self.insist(layout, machine_bytes, self.events());
+        let insisting = self.force_end(layout, machine_bytes, self.events());
         let saving = self.migrate("migrate", file, tried + LONGEST_PAUSE + END_MARGIN);
         let saved = tokio::select! {
             biased;
@@ -133,9 +133,8 @@ impl QmpClient {
         self.settled().await.map(|()| layout)
     }
 
-    /// Sees to it that a copy comes to an end: allows longer pauses, then stops the machine. Returns the reason when that
-    /// did not help either.
-    async fn insist(
+    /// Makes a copy finish: allows longer pauses, then stops the VM. Returns the reason if that did not help either.
+    async fn force_end(
         &self,
         layout: Layout,
         machine_bytes: u64,
@@ -144,7 +143,7 @@ impl QmpClient {
         let longer_pauses = async {
             for pair in PAUSES.windows(2) {
                 tokio::time::sleep(pair[0].1).await;
-                // One that has just ended refuses, which is as well.
+                // A migration that has just ended refuses this, which is fine.
                 if self.allow_pause(pair[1].0).await.is_err() {
                     break;
                 }
@@ -161,7 +160,7 @@ impl QmpClient {
             () = longer_pauses => {}
             () = too_long => {}
         }
-        // The migration goes on while the machine stands still, and now comes to its end.
+        // The migration continues while the VM is stopped, and therefore finishes.
         if let Err(error) = self.execute("stop", None).await {
             return error;
         }
@@ -169,14 +168,14 @@ impl QmpClient {
         QmpError::PauseLimit { seconds: LONGEST_PAUSE.as_secs() }
     }
 
-    /// Resolves when a file that is appended to must not become much longer. QEMU tells when it begins to copy again.
+    /// Resolves when an appended file must not become much longer. QEMU reports the start of each pass.
     async fn appended_too_much(&self, machine_bytes: u64, mut events: broadcast::Receiver<Event>) {
         loop {
             match events.recv().await {
                 Ok(event) if event.is_migration_pass() => {}
                 Err(RecvError::Lagged(_)) => {}
                 Ok(_) => continue,
-                // Those who wait for the end are told as well.
+                // The task that waits for the end sees this too.
                 Err(RecvError::Closed) => return std::future::pending().await,
             }
             if self.copied().await.is_ok_and(|copied| copied.must_end(machine_bytes)) {
@@ -185,15 +184,15 @@ impl QmpClient {
         }
     }
 
-    async fn copied(&self) -> Result<Copied, QmpError> {
+    async fn copied(&self) -> Result<CopyProgress, QmpError> {
         let state = self.execute("query-migrate", None).await?;
         let bytes = |key: &str| state["ram"][key].as_u64().unwrap_or(0);
-        Ok(Copied { sent_bytes: bytes("transferred"), left_bytes: bytes("remaining") })
+        Ok(CopyProgress { sent_bytes: bytes("transferred"), left_bytes: bytes("remaining") })
     }
 
-    /// Chooses how pages lie in a file with RAM inside. Returns the layout that this QEMU uses from now on: an older one
-    /// can only append.
-    async fn lay_out(&self, layout: Layout) -> Result<Layout, QmpError> {
+    /// Chooses the layout of pages in a file that contains RAM. Returns the layout that this QEMU uses from now on: an
+    /// older one can only append.
+    async fn choose_layout(&self, layout: Layout) -> Result<Layout, QmpError> {
         let known = self.execute("query-migrate-capabilities", None).await?;
         let mut known = known.as_array().into_iter().flatten();
         if !known.any(|capability| capability["capability"] == MAPPED_RAM) {
@@ -209,7 +208,7 @@ impl QmpClient {
         self.execute("migrate-set-parameters", Some(parameters)).await.map(drop)
     }
 
-    /// Lets a machine go on that stands still because whoever copied it, or paused it, failed or is gone. One that runs is
+    /// Lets a VM go on that is stopped because the task that copied or paused it failed or is gone. A running VM is
     /// left alone.
     pub async fn wake(&self) -> Result<(), QmpError> {
         let migration = self.migration_state().await?.0;
@@ -226,9 +225,9 @@ impl QmpClient {
         Ok(())
     }
 
-    /// Waits until QEMU has noticed that nobody is connected to the agent's socket.
+    /// Waits until QEMU has noticed that the agent's socket has no client.
     pub async fn agent_hung_up(&self) -> Result<(), QmpError> {
-        /// It is told by the kernel, and has no event for it.
+        /// QEMU learns it from the kernel and sends no event for it.
         const SOON: Duration = Duration::from_millis(2);
         const ATTEMPTS: u32 = 5000;
         for _ in 0..ATTEMPTS {
@@ -242,17 +241,17 @@ impl QmpClient {
             }
             tokio::time::sleep(SOON).await;
         }
-        Err(QmpError::NoAnswer { command: "the end of a connection".to_owned() })
+        Err(QmpError::NoAnswer { command: "the end of the agent's connection".to_owned() })
     }
 
-    /// Lets a stopped machine run. One that runs is left alone.
+    /// Lets a stopped VM run. A running VM is left alone.
     pub async fn resume(&self) -> Result<(), QmpError> {
         self.execute("cont", None).await.map(drop)
     }
 
-    /// Waits until a migration that was announced as finished really is.
+    /// Waits until a migration that was reported as finished really is.
     async fn settled(&self) -> Result<(), QmpError> {
-        /// QEMU has a few lines of its own left to run, and no event for their end.
+        /// QEMU has some code left to run after its event, and sends no other event.
         const SOON: Duration = Duration::from_millis(1);
         const ATTEMPTS: u32 = 5000;
         for _ in 0..ATTEMPTS {
@@ -267,7 +266,7 @@ impl QmpClient {
 
     async fn prepare_migration(&self, ram: Ram) -> Result<(), QmpError> {
         let set = |name: &str, state: bool| json!({"capability": name, "state": state});
-        // `events`: the end is told, not polled for.
+        // `events`: the end is reported and need not be polled.
         let capabilities = [set("x-ignore-shared", ram == Ram::Beside), set("events", true)];
         self.execute("migrate-set-capabilities", Some(json!({"capabilities": capabilities}))).await?;
         Ok(())
@@ -283,7 +282,7 @@ impl QmpClient {
         let given = self.give(opened, None, STATE).await?;
         let migrated = self.migrate_through(command, given.set, deadline).await;
         match self.take_back(given).await {
-            // A QEMU that is gone has nothing any more, and what became of the migration says more.
+            // A QEMU that is gone holds no descriptors, and the result of the migration is more important.
             Err(error) if migrated.is_ok() => Err(error),
             Ok(()) | Err(_) => migrated,
         }
@@ -291,7 +290,7 @@ impl QmpClient {
 
     async fn migrate_through(&self, command: &str, set: u64, deadline: Duration) -> Result<(), QmpError> {
         let mut events = self.events();
-        // The structured form instead of `file:<path>`: it has no characters with a meaning of their own.
+        // The structured form instead of `file:<path>`: it has no special characters.
         let address = json!({"transport": "file", "filename": set_path(set), "offset": 0});
         let channels = json!({"channels": [{"channel-type": "main", "addr": address}]});
         let work = async {
@@ -305,14 +304,14 @@ impl QmpClient {
                 match status.as_deref() {
                     Some("completed") => return Ok(()),
                     Some("failed" | "cancelled") => return Err(self.migration_failure().await),
-                    // Statuses on the way (setup, active, device, and what later versions add).
+                    // Intermediate statuses (setup, active, device, and those of later versions).
                     Some(_) | None => {}
                 }
             }
         };
         let closed = self.closed();
         tokio::select! {
-            // An answer that is there counts even if QEMU went right after it.
+            // An answer that was received counts even if QEMU exited right after it.
             biased;
             ended = tokio::time::timeout(deadline, work) => {
                 ended.unwrap_or(Err(QmpError::MigrationDeadline { seconds: deadline.as_secs() }))
@@ -328,7 +327,7 @@ impl QmpClient {
     }
 
     async fn migration_failure(&self) -> QmpError {
-        // A QEMU whose incoming migration failed exits; its reason is then in its stderr.
+        // A QEMU whose incoming migration failed exits, and its reason is then in its stderr.
         let (status, reason) = self.migration_state().await.unwrap_or((None, None));
         QmpError::Migration {
             status: status.unwrap_or_else(|| "failed".to_owned()),
@@ -339,18 +338,18 @@ impl QmpClient {
 
 #[cfg(test)]
 mod tests {
-    use super::Copied;
+    use super::CopyProgress;
 
     const RAM: u64 = 512 << 20;
 
     #[test]
     fn appended_copy_ends_below_twice_the_ram() {
-        let copied = |sent_bytes, left_bytes| Copied { sent_bytes, left_bytes };
+        let copied = |sent_bytes, left_bytes| CopyProgress { sent_bytes, left_bytes };
         assert!(!copied(0, RAM).must_end(RAM), "the first copy of every page");
         assert!(!copied(RAM / 4, RAM / 2).must_end(RAM));
         assert!(copied(RAM, 1).must_end(RAM));
         assert!(copied(u64::MAX, 1).must_end(RAM));
-        // The longest file: a step that was just allowed, and then all of the RAM while the machine stands still.
+        // The longest file: one more pass that was just allowed, and then all of the RAM while the VM is stopped.
         let (mut sent, left) = (0, RAM / 3);
         while !copied(sent, left).must_end(RAM) {
             sent += left;

@@ -1,11 +1,11 @@
 //! QEMU's control protocol: JSON lines over a unix socket.
 //!
-//! [`wire`] reads and writes lines without I/O, [`client`] runs the conversation, [`migration`] holds the sequences
-//! that save and load a machine, [`block`] those that change what its disk is made of while it runs.
+//! [`wire`] reads and writes lines without I/O, [`client`] runs the connection, [`migration`] holds the sequences that
+//! save and load a VM, [`block`] those that change the layers of its disk while it runs.
 
 mod block;
 mod client;
-mod given;
+mod fdset;
 mod migration;
 mod wire;
 

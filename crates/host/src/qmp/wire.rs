@@ -1,5 +1,5 @@
-//! The lines of QMP, parsed and written. QEMU is trusted less than our own code: a line that makes no sense is
-//! an error, one that is merely unknown is passed over.
+//! Parses and writes the lines of QMP. QEMU is trusted less than our own code: a malformed line is an error, an unknown
+//! one is ignored.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-/// What QEMU says by itself. Data of events that nobody here knows is carried along unread.
+/// An event of QEMU. The data of unknown events is kept but not interpreted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     pub name: String,
     pub data: Value,
-    /// When QEMU noted it, by its own clock.
+    /// The time of the event by QEMU's clock.
     pub at: Option<Duration>,
 }
 
-/// Why QEMU is shutting down, as its SHUTDOWN event says.
+/// The cause in QEMU's SHUTDOWN event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShutdownCause {
     /// The guest switched itself off.
     GuestShutdown,
-    /// The guest asked for a reset, which `-no-reboot` turns into an end: a reboot, or a panic.
+    /// The guest asked for a reset, which `-no-reboot` turns into a shutdown: a reboot, or a panic.
     GuestReset,
     GuestPanic,
     /// We asked QEMU to quit.
@@ -48,7 +48,7 @@ impl Event {
         })
     }
 
-    /// Whether the guest was stopped because a write failed, with the reason, or goes on: `None` if this event says
+    /// Whether the guest was stopped because a write failed (with the reason) or goes on. `None` if this event says
     /// neither.
     pub fn stall(&self) -> Option<Option<String>> {
         match self.name.as_str() {
@@ -69,7 +69,7 @@ impl Event {
         self.name == "BLOCK_WRITE_THRESHOLD"
     }
 
-    /// Whether a migration begins to copy what was written since it began to copy before.
+    /// Whether a migration starts another pass over pages that were written meanwhile.
     pub fn is_migration_pass(&self) -> bool {
         self.name == "MIGRATION_PASS"
     }
@@ -80,7 +80,7 @@ impl Event {
     }
 }
 
-/// What QEMU answered to a command.
+/// QEMU's answer to a command.
 pub(super) type Answer = Result<Value, Refusal>;
 
 /// An error that QEMU returned.
@@ -99,7 +99,7 @@ pub(super) enum Incoming {
         answer: Answer,
     },
     Event(Event),
-    /// Something of a newer QEMU, or an answer to nobody's question.
+    /// A message of a newer QEMU, or an answer without a matching command.
     Ignored,
 }
 
@@ -137,7 +137,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Incoming, LineError> {
 
 fn timestamp(value: &Value) -> Option<Duration> {
     let part = |name: &str| value.get(name).and_then(Value::as_u64);
-    // QEMU may say any number, and a sum that overflows would panic.
+    // QEMU may send any number, and a sum that overflows would panic.
     Duration::from_secs(part("seconds")?).checked_add(Duration::from_micros(part("microseconds")?))
 }
 
@@ -161,14 +161,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_one_line_with_its_id() {
+    fn qmp_command_is_one_line_with_id() {
         let line = command(7, "migrate", Some(json!({"uri": "a\nb"})));
         assert_eq!(line, b"{\"execute\":\"migrate\",\"arguments\":{\"uri\":\"a\\nb\"},\"id\":7}\n");
         assert_eq!(command(1, "stop", None), b"{\"execute\":\"stop\",\"id\":1}\n");
     }
 
     #[test]
-    fn greeting_answers_and_errors_are_told_apart() {
+    fn greeting_answers_and_errors_are_distinguished() {
         assert_eq!(parse(br#"{"QMP":{"version":{}}}"#).unwrap(), Incoming::Greeting);
         let answer = parse(br#"{"return":{"a":1},"id":3}"#).unwrap();
         assert_eq!(answer, Incoming::Answer { id: 3, answer: Ok(json!({"a": 1})) });
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_events_and_answers_to_nobody_are_harmless() {
+    fn unknown_events_and_unmatched_answers_are_harmless() {
         let event = parse(br#"{"event":"FROM_THE_FUTURE","timestamp":{"seconds":1}}"#).unwrap();
         let expected = Event { name: "FROM_THE_FUTURE".to_owned(), data: Value::Null, at: None };
         assert_eq!(event, Incoming::Event(expected));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_finds_no_room_stalls_the_guest_until_it_goes_on() {
+    fn full_disk_stalls_the_guest_until_resume() {
         let event = |name: &str, data: Value| Event { name: name.to_owned(), data, at: None };
         let full = event("BLOCK_IO_ERROR", json!({"action": "stop", "nospace": true, "reason": "No space"}));
         assert_eq!(full.stall(), Some(Some("the host's disk is full".to_owned())));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_carries_the_time_of_qemus_clock() {
+    fn event_carries_the_time_of_qemus_clock() {
         let line = br#"{"event":"STOP","timestamp":{"seconds":2,"microseconds":500}}"#;
         let Incoming::Event(event) = parse(line).unwrap() else { panic!("an event") };
         assert_eq!(event.at, Some(Duration::from_micros(2_000_500)));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shutdown_event_names_its_cause() {
+    fn shutdown_event_names_its_cause() {
         let event =
             |reason: &str| Event { name: "SHUTDOWN".to_owned(), data: json!({"reason": reason}), at: None };
         assert_eq!(event("guest-reset").shutdown_cause(), Some(ShutdownCause::GuestReset));
@@ -223,12 +223,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_line_makes_the_parser_panic(line in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn qmp_parser_never_panics(line in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&line);
         }
 
         #[test]
-        fn any_json_object_is_parsed_without_an_error(key in "[a-zA-Z]{1,8}", text in ".{0,30}", id: u64) {
+        fn every_json_object_parses_without_error(key in "[a-zA-Z]{1,8}", text in ".{0,30}", id: u64) {
             let line = json!({key: text, "id": id}).to_string();
             prop_assert!(parse(line.as_bytes()).is_ok());
         }

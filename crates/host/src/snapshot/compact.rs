@@ -1,4 +1,4 @@
-//! Giving back what deleted snapshots held: layers that nothing but the next one needs are merged with it.
+//! Frees the space of deleted snapshots: merges layers that only the next layer needs.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -13,13 +13,13 @@ use crate::disk::{KeyframeDue, Merge, Qcow2Storage, Storage};
 use crate::fault;
 use crate::qmp::{QmpClient, QmpError};
 
-/// One merge copies what the upper layer holds. What takes longer is tried again when the next snapshot goes.
+/// A merge copies the data of the upper layer. One that takes longer is tried again when the next snapshot is deleted.
 const MERGE_DEADLINE: Duration = Duration::from_secs(40);
 
-/// What a layer must hold at least to be merged while its machine runs.
+/// The least size of a layer that is merged while its VM runs.
 const WORTHWHILE: u64 = 1 << 20;
 
-/// Merges everything that can be merged in the volume of a machine that is down.
+/// Does all possible merges in the volume of a VM that is down.
 pub(crate) async fn offline(dir: &Path) -> Result<(), SnapshotError> {
     while let Some(merge) = Qcow2Storage.redundant(dir).await?.into_iter().next() {
         Qcow2Storage.merge_offline(dir, &merge).await?;
@@ -27,8 +27,8 @@ pub(crate) async fn offline(dir: &Path) -> Result<(), SnapshotError> {
     Ok(())
 }
 
-/// The same while the machine runs. A layer that it writes to cannot be merged; one that holds enough is frozen first,
-/// with an empty one on top.
+/// The same for a running VM. Its head cannot be merged; a large enough head is frozen first, with an empty layer on
+/// top.
 pub(crate) async fn online(
     dir: &Path,
     qmp: &QmpClient,
@@ -61,13 +61,13 @@ async fn merge_all(
         };
         let merge = merge.clone();
         if !merge.under_head {
-            // A branch that the machine went back from and does not have open.
+            // The VM was restored away from this branch and does not have it open.
             Qcow2Storage.merge_offline(dir, &merge).await?;
             continue;
         }
         let open = qmp.disk_nodes(dir).await?;
         if !looked {
-            // Somebody may have merged them and gone before they were closed.
+            // A daemon may have ended after a merge, before the layers were closed.
             for gone in open.iter().filter(|node| !node.file.exists()) {
                 qmp.forget_node(&gone.node, dir).await?;
             }
@@ -86,7 +86,7 @@ async fn merge_all(
         tokio::select! {
             biased;
             committed = commit(qmp, &child, &into, &merge) => committed?,
-            // What is merged so far does no harm, and the rest is merged another time.
+            // A partial merge does no harm, and the rest is merged another time.
             () = interrupted.cancelled() => return Ok(qmp.end_merge().await?),
         }
         fault::point("delete.merged");
@@ -95,26 +95,26 @@ async fn merge_all(
     Ok(())
 }
 
-/// Whether a layer holds so much that merging it may give back a noticeable part.
+/// Whether a layer is so large that merging it may free a noticeable amount.
 fn is_worthwhile(layer: &Path) -> bool {
     layer.metadata().is_ok_and(|meta| meta.blocks() * 512 > WORTHWHILE)
 }
 
-/// Puts an empty layer on what the machine writes to, so that this can be merged with what lies below.
+/// Puts an empty layer on the head, so that the head can be merged with the layer below it.
 async fn freeze_head(dir: &Path, qmp: &QmpClient) -> Result<(), SnapshotError> {
-    let nobodys = SnapshotId::random();
-    let pivot = Qcow2Storage.begin_snapshot(dir, nobodys).await?;
+    let temporary = SnapshotId::random();
+    let pivot = Qcow2Storage.begin_snapshot(dir, temporary).await?;
     let pivoted = async { Overlay::open(qmp, &pivot).await?.pivot().await };
     if let Err(error) = pivoted.await {
-        undo(qmp, dir, nobodys, &pivot).await?;
+        undo(qmp, dir, temporary, &pivot).await?;
         return Err(error.into());
     }
-    Qcow2Storage.finish_snapshot(dir, nobodys).await?;
-    Ok(Qcow2Storage.forget_snapshot(dir, nobodys).await?)
+    Qcow2Storage.finish_snapshot(dir, temporary).await?;
+    Ok(Qcow2Storage.forget_snapshot(dir, temporary).await?)
 }
 
-/// Shortens a chain of many layers: what lies below the head is copied into one. Copying stops soon when it is
-/// interrupted; what comes after it is a few small steps.
+/// Shortens a long chain by copying the layers below the head into one. An interruption ends the copy soon; the few
+/// small steps after it are completed.
 pub(crate) async fn shorten(
     dir: &Path,
     qmp: Option<&QmpClient>,

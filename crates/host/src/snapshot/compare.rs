@@ -1,4 +1,4 @@
-//! How a disk differs from a snapshot of it, read on the host from the layers.
+//! Compares a disk with a snapshot of it, by reading the layers on the host.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use tokio_util::sync::CancellationToken;
 use super::error::SnapshotError;
 use crate::disk::{Qcow2Storage, Storage};
 
-/// What may be read to tell bytes that changed from bytes that moved: a second or so.
+/// The most that is read to tell changed bytes from moved ones; it takes about a second.
 const MAX_COMPARED: u64 = 512 << 20;
 
-/// How long a comparison may take. Two trees of five million files each take half of it; a file system that a guest has
-/// crafted could take any time.
+/// The time limit of a comparison. Two trees of five million files each take half of it; a file system that a guest
+/// has crafted could take any time.
 const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// What is different now.
+/// The difference between two disks.
 #[derive(Debug)]
 pub struct Comparison {
-    /// Bytes in blocks that were written since.
+    /// Bytes in blocks that were written since the snapshot.
     pub changed_bytes: u64,
-    /// The paths that differ, or why the two file systems cannot be compared.
+    /// The paths that differ, or the reason why the two file systems cannot be compared.
     pub paths: Result<PathDiff, String>,
 }
 
-/// Compares a snapshot with another state of the same volume: a snapshot, or the disk of a machine that is down. Returns
-/// soon when it is cancelled, also when the future is dropped.
+/// Compares a snapshot with another state of the same volume: another snapshot, or the head while the VM is down.
+/// Returns soon when it is cancelled or the future is dropped.
 pub(crate) async fn compare(
     dir: &Path,
     snapshot: SnapshotId,
@@ -56,11 +56,11 @@ pub(crate) async fn compare(
 }
 
 async fn top(dir: &Path, of: Option<SnapshotId>) -> Result<std::path::PathBuf, SnapshotError> {
-    // The storage never gives an empty chain: a volume has at least its image.
+    // The chain is never empty: a volume has at least its image.
     Ok(Qcow2Storage.chain(dir, of).await?.into_iter().next().unwrap_or_default())
 }
 
-/// Tells a thread that nobody waits for it any more.
+/// Tells the thread on drop that its result is no longer wanted.
 #[derive(Debug, Default)]
 struct Stop(Arc<AtomicBool>);
 
@@ -73,7 +73,7 @@ impl Drop for Stop {
 fn between(old: &Path, new: &Path, stop: &AtomicBool) -> Result<Comparison, Qcow2Error> {
     let deadline = Some(Instant::now() + MAX_TIME);
     let (old, new) = (Chain::open(old)?, Chain::open(new)?);
-    // A layer that took the place of several holds the same bytes in another file; reading tells.
+    // A keyframe holds the same bytes as other layers in another file, so the bytes are compared.
     let watch = Watch { deadline, cancelled: Some(stop) };
     let difference = Difference::between(&old, &new, watch)?.narrowed(&old, &new, MAX_COMPARED, watch)?;
     let is_shared = |range| difference.is_shared(range);

@@ -1,4 +1,4 @@
-//! Why a snapshot could not be taken, used or removed.
+//! The errors of taking, using and deleting snapshots.
 
 use agentiso_core::ids::SnapshotId;
 use thiserror::Error;
@@ -17,15 +17,15 @@ pub enum SnapshotError {
     File(#[from] FileError),
     #[error("{0}")]
     Qmp(#[from] QmpError),
-    #[error("the guest did not write its data back: {0}")]
+    #[error("the guest did not flush its data to disk: {0}")]
     Sync(#[from] AgentError),
-    #[error("the guest stands still: {reason}")]
+    #[error("the guest is paused: {reason}")]
     Stalled { reason: String },
-    #[error("the machine's memory could not be prepared: {0}")]
+    #[error("the VM's memory could not be prepared for a restore: {0}")]
     Convert(#[source] Box<BootError>),
     #[error("QEMU did not exit after the memory was prepared")]
     Quit,
-    #[error("the memory that was saved cannot be read back")]
+    #[error("the saved memory cannot be read back")]
     Unreadable,
     #[error("the disks of snapshot {snapshot} cannot be compared: {reason}")]
     Compare { snapshot: SnapshotId, reason: String },

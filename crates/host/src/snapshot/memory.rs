@@ -1,5 +1,4 @@
-//! A machine's memory in template form: a RAM file that any number of machines map copy-on-write, and the device
-//! state that goes with it.
+//! A VM's memory in template form: a RAM file that any number of VMs map copy-on-write, and the matching device state.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,43 +18,43 @@ use crate::templates::key::{HostInputs, Inputs, TemplateKind};
 use crate::templates::manifest::{self, Manifest, Unusable};
 use crate::templates::store::Template;
 
-/// Reading some hundred MB from memory, on a busy host.
+/// Enough to read some hundred MB from memory on a busy host.
 const LOAD_DEADLINE: Duration = Duration::from_secs(120);
 
 const SAVE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// QEMU unmaps the memory, whose dirty pages may have to be written first.
+/// QEMU unmaps the memory before it exits, and its dirty pages may have to be written first.
 const QUIT_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The directory of a snapshot's memory, beside the disk it belongs to.
+/// The prefix of the directory of a snapshot's memory, beside its disk.
 const PREFIX: &str = "memory-";
 
-/// One that is still being made.
+/// The prefix while it is being made.
 const UNFINISHED: &str = ".memory-";
 
-/// The memory a fork comes up with; it is not a snapshot of the fork's and goes once the fork is up.
+/// The memory that a fork starts with. It is not a snapshot of the fork, and is removed once the fork runs.
 const OF_FORK: &str = "memory-of-fork";
 
 pub(crate) fn dir_of(data_dir: &Path, snapshot: SnapshotId) -> PathBuf {
     data_dir.join(format!("{PREFIX}{snapshot}"))
 }
 
-/// Where a snapshot's memory is while it is being made.
+/// The directory of a snapshot's memory while it is being made.
 pub(crate) fn unfinished(data_dir: &Path, snapshot: SnapshotId) -> PathBuf {
     data_dir.join(format!("{UNFINISHED}{snapshot}"))
 }
 
-/// What [`link`] put into a fork's directory, if there was any.
+/// The directory that [`link`] made for a fork, if it did.
 pub(crate) fn dir_of_fork(data_dir: &Path) -> Option<PathBuf> {
     Some(data_dir.join(OF_FORK)).filter(|dir| dir.is_dir())
 }
 
-/// What must match for memory to be usable on a host.
+/// The inputs that must match for memory to be usable on a host.
 pub(crate) fn inputs(host: &HostInputs, shape: Shape) -> Inputs {
     Inputs::new(host, shape, TemplateKind::Snapshot)
 }
 
-/// The memory of a snapshot: none, one that can be used, or the reason why it cannot.
+/// The memory of a snapshot: `None` without memory, or an error with the reason why it cannot be used.
 pub(crate) fn of_snapshot(
     data_dir: &Path,
     snapshot: SnapshotId,
@@ -64,7 +63,7 @@ pub(crate) fn of_snapshot(
     find(dir_of(data_dir, snapshot), wanted)
 }
 
-/// The same for what [`link`] put into a fork's directory.
+/// The same for the memory that [`link`] gave a fork.
 pub(crate) fn of_fork(data_dir: &Path, wanted: &Inputs) -> Result<Option<Template>, String> {
     find(data_dir.join(OF_FORK), wanted)
 }
@@ -76,14 +75,14 @@ fn find(dir: PathBuf, wanted: &Inputs) -> Result<Option<Template>, String> {
     match Manifest::verify(&dir, Some(wanted)) {
         Ok(manifest) => Ok(Some(Template { key: manifest.inputs.key(), dir })),
         Err(Unusable::Inputs(saved)) => Err(match differences(&saved, &wanted.host) {
-            Some(differ) => format!("it was taken on another kind of host: {differ}"),
-            None => "it was taken of a machine of another size".to_owned(),
+            Some(differ) => format!("it was saved on a different kind of host: {differ}"),
+            None => "it was saved from a VM of a different size".to_owned(),
         }),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Gives a fork the memory of the snapshot it is made from, if there is any.
+/// Gives a fork the memory of its snapshot, if there is any.
 pub(crate) fn link(source: &Path, snapshot: SnapshotId, fork: &Path) -> Result<(), FileError> {
     let from = dir_of(source, snapshot);
     if !from.is_dir() {
@@ -97,7 +96,7 @@ pub(crate) fn link(source: &Path, snapshot: SnapshotId, fork: &Path) -> Result<(
     Ok(())
 }
 
-/// A fork that is up has its memory open; the name is not needed any more.
+/// Removes the memory of a running fork, whose QEMU has the files open.
 pub(crate) fn unlink(fork: &Path) -> Result<(), FileError> {
     files::remove_dir(&fork.join(OF_FORK))
 }
@@ -106,7 +105,7 @@ pub(crate) fn remove(data_dir: &Path, snapshot: SnapshotId) -> Result<(), FileEr
     files::remove_dir(&dir_of(data_dir, snapshot))
 }
 
-/// Loads a copied machine into a RAM file, in a QEMU that never runs it, and saves what is left: the device state.
+/// Loads a copied VM into a RAM file, in a QEMU that never runs it, and saves the remaining device state.
 pub(super) struct Conversion<'a> {
     pub(super) host: &'a Host,
     pub(super) inputs: Inputs,
@@ -116,7 +115,7 @@ pub(super) struct Conversion<'a> {
 }
 
 impl Conversion<'_> {
-    /// Returns once the memory is on disk for good, under its name.
+    /// Returns when the memory is durable and has its final name.
     pub(super) async fn run(self, stream: &Path, layout: Layout) -> Result<(), SnapshotError> {
         let began = tokio::time::Instant::now();
         let building = Building(unfinished(self.data_dir, self.snapshot));
@@ -157,13 +156,13 @@ impl Conversion<'_> {
     }
 }
 
-/// A directory that is removed unless it got its final name.
+/// A directory that is removed on drop, unless it was renamed before.
 struct Building(PathBuf);
 
 impl Drop for Building {
     fn drop(&mut self) {
         if let Err(error) = files::remove_dir(&self.0) {
-            tracing::warn!(%error, "a half-made copy of a machine's memory was not removed");
+            tracing::warn!(%error, "could not remove an unfinished copy of a VM's memory");
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Snapshots of machines: taken while they run, gone back to, branched off into other machines.
+//! Snapshots of running VMs: taken, restored and forked.
 //!
 //! ```text
 //! disk only:    sync in the guest ─▶ fresh overlay on top ─▶ done
-//! with memory:  copy RAM while it runs ─▶ stop ─▶ last pages ─▶ fresh overlay on top ─▶ run
-//!               └─ afterwards, without the machine: turn the copy into template form, make it durable
+//! with memory:  sync in the guest ─▶ copy RAM while it runs ─▶ stop ─▶ last pages ─▶ fresh overlay on top ─▶ run
+//!               └─ afterwards, without the VM: convert the copy to template form, make it durable
 //! ```
 //!
-//! [`take`] does that, [`memory`] is the template form of a machine's memory, [`compact`] gives back what deleted
-//! snapshots held, [`compare`] says what changed since, [`error`] what can go wrong.
+//! [`take`] takes snapshots. [`memory`] handles the template form of a VM's memory. [`compact`] frees the space of
+//! deleted snapshots. [`compare`] lists the changes since a snapshot. [`error`] has the errors.
 
 pub(crate) mod compact;
 pub(crate) mod compare;

@@ -1,5 +1,5 @@
-//! Where a machine's memory goes while it is copied: into the host's memory where there is room, so that the
-//! machine never waits for a disk, else into a file beside its disk. Either is gone when this is dropped.
+//! The destination of a VM's memory while it is copied: the host's memory if there is room, so that the VM never waits
+//! for a disk, otherwise a file beside its disk. Dropping the [`Stream`] removes either.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -13,21 +13,21 @@ use crate::files;
 use crate::host_memory::host_memory;
 use crate::qemu::version::QemuVersion;
 
-/// What the host keeps free beside a copy in memory.
+/// The memory that stays free on the host besides a copy.
 const MARGIN: u64 = 512 << 20;
 
 #[derive(Debug)]
 pub(super) struct Stream {
     path: PathBuf,
-    /// Keeps memory that has no name alive.
+    /// Keeps the anonymous memory file alive.
     _memory: Option<File>,
     on_disk: bool,
 }
 
-/// The first QEMU that copies a page again in place of its older copy.
+/// The first QEMU that overwrites the older copy of a page instead of appending.
 const PLACES_PAGES: QemuVersion = QemuVersion { major: 9, minor: 0 };
 
-/// The longest copy of a running machine's memory: its RAM, or twice that with a QEMU that only appends.
+/// The largest possible copy of a running VM's memory: its RAM, or twice that with a QEMU that only appends.
 pub(super) fn longest(qemu: QemuVersion, machine_bytes: u64) -> u64 {
     match qemu >= PLACES_PAGES {
         true => machine_bytes,
@@ -35,8 +35,8 @@ pub(super) fn longest(qemu: QemuVersion, machine_bytes: u64) -> u64 {
     }
 }
 
-/// What a copy of a machine's memory takes on the host's disk while it is made. A copy that goes to the disk is there
-/// together with what becomes of it.
+/// The space on the host's disk that a snapshot needs while memory is copied. A copy on disk exists together with the
+/// converted memory.
 pub(crate) fn bytes_while_copying(qemu: QemuVersion, machine_bytes: u64) -> u64 {
     let longest = longest(qemu, machine_bytes);
     match fits(longest, machine_bytes) {
@@ -45,8 +45,8 @@ pub(crate) fn bytes_while_copying(qemu: QemuVersion, machine_bytes: u64) -> u64 
     }
 }
 
-/// Whether the host's memory has room for a copy. QEMU writes it and its cgroup pays for it, which has room for the
-/// machine's RAM twice and not more.
+/// Whether the host's memory has room for a copy. The copy counts for QEMU's cgroup, whose limit is about twice the
+/// VM's RAM.
 fn fits(copy_bytes: u64, machine_bytes: u64) -> bool {
     if copy_bytes > machine_bytes {
         return false;
@@ -56,7 +56,7 @@ fn fits(copy_bytes: u64, machine_bytes: u64) -> bool {
 }
 
 impl Stream {
-    /// A file gets a name that is swept after a crash.
+    /// A file on disk gets a name that is cleaned up after a crash.
     pub(super) fn new(data_dir: &Path, snapshot: SnapshotId, longest_bytes: u64, machine_bytes: u64) -> Self {
         match fits(longest_bytes, machine_bytes).then(|| memfd_create("agentiso-memory", MemfdFlags::CLOEXEC))
         {
@@ -83,7 +83,7 @@ impl Drop for Stream {
         if self.on_disk
             && let Err(error) = files::remove_file(&self.path)
         {
-            tracing::warn!(%error, "a copy of a machine's memory was not removed");
+            tracing::warn!(%error, "could not remove a copy of a VM's memory");
         }
     }
 }
@@ -94,7 +94,7 @@ mod tests {
     use crate::disk::qcow2_header::create_overlay;
     use crate::disk::{DISK_FILE, Qcow2Storage, Storage};
 
-    /// More than any host has.
+    /// More memory than any host has.
     const TOO_MUCH: u64 = u64::MAX / 4;
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_copy_on_the_disk_goes_with_its_snapshot_and_is_swept_after_a_crash() {
+    async fn memory_copy_on_disk_is_always_removed() {
         let dir = tempfile::tempdir().unwrap();
         create_overlay(&dir.path().join(DISK_FILE), "layer0.qcow2", 1 << 30).unwrap();
         let stream = Stream::new(dir.path(), SnapshotId::random(), TOO_MUCH, TOO_MUCH);
@@ -120,7 +120,7 @@ mod tests {
         let stream = Stream::new(dir.path(), SnapshotId::random(), TOO_MUCH, TOO_MUCH);
         let path = stream.path().to_owned();
         std::fs::write(&path, "pages").unwrap();
-        // A daemon that is killed drops nothing.
+        // A killed daemon runs no destructors.
         std::mem::forget(stream);
         Qcow2Storage.settle(dir.path(), None, &[]).await.unwrap();
         assert!(!path.exists());

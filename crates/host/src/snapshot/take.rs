@@ -1,4 +1,4 @@
-//! Taking a snapshot of a running machine.
+//! Takes a snapshot of a running VM.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::qmp::{Event, QmpClient, QmpError, node_name};
 use crate::spec::MachineSpec;
 use crate::templates::key::HostInputs;
 
-/// What is needed to take snapshots of one machine.
+/// The context for taking snapshots of one VM.
 pub(crate) struct Taking<'a> {
     pub(crate) host: &'a Host,
     pub(crate) inputs: &'a HostInputs,
@@ -32,15 +32,15 @@ pub(crate) struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Returns how long the guest stood still, once the snapshot would survive a crash of the host. On an error there is
-    /// no snapshot and the machine runs on, or is stalled: [`Machine::wake`] has to be tried again.
+    /// Returns how long the guest was paused, once the snapshot would survive a crash of the host. On an error there
+    /// is no snapshot, and the VM runs or is stalled; if stalled, [`Machine::wake`] has to be tried again.
     pub(crate) async fn run(
         &self,
         snapshot: SnapshotId,
         include_memory: bool,
     ) -> Result<Duration, SnapshotError> {
         let dir = &self.spec.data_dir;
-        // What the guest was told is written is on its disk from here on, with memory or without.
+        // The guest's completed writes reach its disk before the snapshot, with or without memory.
         let synced = async { self.machine.agent().await?.sync().await };
         tokio::select! {
             biased;
@@ -66,14 +66,14 @@ impl Taking<'_> {
                 undo(self.machine.qmp(), dir, snapshot, &pivot).await
             };
             if let Err(error) = undone.await {
-                tracing::error!(workspace = %self.spec.id, %error, "a failed snapshot left something behind");
+                tracing::error!(workspace = %self.spec.id, %error, "could not undo a failed snapshot completely");
             }
         }
         finished
     }
 
     async fn disk(&self, pivot: &Pivot) -> Result<Duration, SnapshotError> {
-        self.progress.report("taking its disk", None);
+        self.progress.report("taking a snapshot of the disk", None);
         let overlay = Overlay::open(self.machine.qmp(), pivot).await?;
         let began = Instant::now();
         overlay.pivot().await?;
@@ -88,29 +88,29 @@ impl Taking<'_> {
         let machine_bytes = u64::from(self.spec.resources.memory_mb) << 20;
         let longest = stream::longest(self.host.qemu.version, machine_bytes);
         let stream = Stream::new(&self.spec.data_dir, snapshot, longest, machine_bytes);
-        self.progress.report("copying its memory while it runs", Some(0.2));
+        self.progress.report("copying the memory while the VM runs", Some(0.2));
         let events = qmp.events();
         let layout = match qmp.save_running(stream.path(), machine_bytes).await {
             Ok(layout) => layout,
             Err(error) => {
                 if let Err(error) = self.machine.wake().await {
-                    tracing::warn!(workspace = %self.spec.id, %error, "its copy was given up, and it stands still");
+                    tracing::warn!(workspace = %self.spec.id, %error, "the guest is still paused after a cancelled copy of its memory");
                 }
                 overlay.close().await;
                 return Err(error.into());
             }
         };
-        // It stands still, and its memory and its disk are of the same instant.
+        // The VM is paused, so its memory and its disk are of the same instant.
         let pivoted = overlay.pivot().await;
         fault::point("snapshot.pivoted");
-        // Whatever became of the snapshot, the machine goes on.
+        // The VM continues even if the pivot failed.
         self.machine.resume().await?;
         fault::point("snapshot.resumed");
         qmp.take_states_back().await;
         pivoted?;
         let pause = pause(events);
-        tracing::debug!(workspace = %self.spec.id, ?pause, "its memory was copied");
-        self.progress.report("making its memory ready to be restored", Some(0.6));
+        tracing::debug!(workspace = %self.spec.id, ?pause, "the memory was copied");
+        self.progress.report("preparing the memory for a restore", Some(0.6));
         let conversion = Conversion {
             host: self.host,
             inputs: memory::inputs(self.inputs, self.spec.shape()),
@@ -123,8 +123,8 @@ impl Taking<'_> {
     }
 }
 
-/// From here on the machine's QEMU can only read what lies below its head, also what an earlier snapshot, cut short, left
-/// open for writing: a fork could not read such a layer. A QEMU that refuses is told of and has its snapshot all the same.
+/// Makes QEMU reopen the layers below its head read-only, including those that an interrupted snapshot left open for
+/// writing, because a fork could not read such a layer. If QEMU refuses, a warning is logged and the snapshot stands.
 pub(super) async fn freeze(qmp: &QmpClient, dir: &Path) {
     let frozen = async {
         for layer in qmp.written_below_head(dir).await? {
@@ -139,9 +139,9 @@ pub(super) async fn freeze(qmp: &QmpClient, dir: &Path) {
     }
 }
 
-/// Undoes a snapshot that was begun: the machine either never moved, or its new head stays and what lies below is
-/// forgotten. QEMU itself says which, because a pivot whose answer did not come may have happened. If it cannot say,
-/// everything stays as it is noted, and is put in order before the volume is used again.
+/// Undoes a begun snapshot. Either the VM never moved, or its new head stays and the snapshot below it is deleted.
+/// QEMU is asked which, because a pivot whose answer was lost may have happened. If QEMU cannot tell, the record stays
+/// as it is and is settled before the volume is used again.
 pub(super) async fn undo(
     qmp: &QmpClient,
     dir: &Path,
@@ -157,7 +157,7 @@ pub(super) async fn undo(
     Ok(())
 }
 
-/// An overlay that QEMU has open and does not use yet.
+/// An overlay that QEMU has open but does not use yet.
 pub(super) struct Overlay<'a> {
     qmp: &'a QmpClient,
     head: String,
@@ -169,7 +169,7 @@ impl<'a> Overlay<'a> {
     pub(super) async fn open(qmp: &'a QmpClient, pivot: &Pivot) -> Result<Self, QmpError> {
         let dir = pivot.to.parent().unwrap_or(Path::new("/"));
         let head = qmp.disk_head(dir).await?.node;
-        // Somebody may have begun a merge and gone.
+        // An earlier caller may have begun a merge and gone away.
         qmp.end_merge().await?;
         let node = node_name(&pivot.to);
         qmp.open_overlay(&node, &pivot.to).await?;
@@ -186,18 +186,18 @@ impl<'a> Overlay<'a> {
 
     async fn close(&self) {
         if let Err(error) = self.qmp.close_overlay(&self.node, &self.dir).await {
-            tracing::warn!(node = self.node, %error, "an overlay that is not used stays open");
+            tracing::warn!(node = self.node, %error, "an unused overlay stays open");
         }
     }
 }
 
-/// The time between QEMU's own notes that the guest stopped and that it went on.
+/// The time between QEMU's events that the guest stopped and that it resumed.
 fn pause(mut events: broadcast::Receiver<Event>) -> Duration {
     let (mut stopped, mut pause) = (None, Duration::ZERO);
     loop {
         let event = match events.try_recv() {
             Ok(event) => event,
-            // The oldest are missing. The pause is among the last.
+            // The oldest events are missing; the pause is among the newest.
             Err(TryRecvError::Lagged(_)) => continue,
             Err(TryRecvError::Empty | TryRecvError::Closed) => return pause,
         };

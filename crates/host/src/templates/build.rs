@@ -1,4 +1,4 @@
-//! Making a template: bring a machine up to the point that should be remembered, stop it, save it.
+//! Makes a template: brings a VM up to the state that should be saved, stops it and saves it.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ const SAVE_DEADLINE: Duration = Duration::from_secs(30);
 /// QEMU flushes the disk and unmaps the memory, whose dirty pages may have to be written first.
 const QUIT_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The command that warms a guest up is the smallest there is.
+/// The warm-up command is the smallest possible.
 const WARM_UP_DEADLINE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Error)]
@@ -38,19 +38,19 @@ pub enum TemplateError {
     File(#[from] FileError),
     #[error(transparent)]
     Disk(#[from] DiskError),
-    #[error("the machine for the template did not come up: {0}")]
+    #[error("the VM for the template did not start: {0}")]
     Boot(#[from] BootError),
-    #[error("the machine for the template could not be saved: {0}")]
+    #[error("the VM for the template could not be saved: {0}")]
     Save(#[source] QmpError),
     #[error("QEMU did not exit within {} s after the template was saved", QUIT_DEADLINE.as_secs())]
     Quit,
     #[error("the saved device state cannot be read back")]
     DeviceState,
-    #[error("the template was not made within {seconds} s")]
+    #[error("the template was not built within {seconds} s")]
     TimedOut { seconds: u64 },
 }
 
-/// What an image template is made from.
+/// The source of an image template.
 #[derive(Clone, Debug)]
 pub(super) struct ImageSource {
     pub(super) image: BaseImage,
@@ -58,30 +58,30 @@ pub(super) struct ImageSource {
     pub(super) init_mode: InitMode,
 }
 
-/// Builds in one store with one host's QEMU.
+/// Builds templates in one store with one host's QEMU.
 pub(super) struct Builder<'a> {
     pub(super) host: &'a Host,
     pub(super) store: &'a Store,
     pub(super) run_root: &'a Path,
     pub(super) progress: &'a Progress,
-    /// What one template may take.
+    /// The longest time for one template.
     pub(super) limit: Duration,
 }
 
 impl Builder<'_> {
-    /// Boots a machine until its agent waits for a disk.
+    /// Boots a VM until its agent waits for a disk.
     pub(super) async fn bare(&self, inputs: &Inputs) -> Result<Template, TemplateError> {
         let began = Instant::now();
         let building = self.store.begin(&inputs.key())?;
         let start = self.start(inputs, &building, Begin::Boot, Vec::new());
-        self.progress.report("booting a machine for the bare template", Some(0.1));
+        self.progress.report("booting a VM for the bare template", Some(0.1));
         let deadline = began + self.limit;
         let launched = self.host.spawn(&start)?.answering().await?;
         let agent = launched.greet(deadline).await?;
         self.save(launched, agent, building, inputs, began).await
     }
 
-    /// Takes a bare template a step further: with the image's disk as its root.
+    /// Extends a bare template by the image's disk as its root.
     pub(super) async fn image(
         &self,
         inputs: &Inputs,
@@ -93,12 +93,12 @@ impl Builder<'_> {
         refuse_missing_init(&source.image, source.init_mode).await?;
         let building = self.store.begin(&inputs.key())?;
         let name = source.image.name.as_str();
-        self.progress.report(&format!("making a template of the image {name}"), Some(0.6));
+        self.progress.report(&format!("building a template of the image {name}"), Some(0.6));
         let backing = Backing { name: name.to_owned(), layers: vec![source.image.disk.clone()] };
         let bytes = u64::from(source.disk_gb) << 30;
         Qcow2Storage.create_from_image(building.dir(), &backing, bytes).await?;
         let disk = layers::of(building.dir()).await?;
-        // The machine writes to its RAM file, so it gets a copy of the bare template's.
+        // The VM writes to its RAM file, so it gets a copy of the bare template's.
         let (from, to) = (bare.ram(), building.dir().join(manifest::RAM));
         let copied = tokio::task::spawn_blocking(move || {
             copy_sparse(&from, &to).map_err(FileError::at("copy to", &to))
@@ -109,7 +109,7 @@ impl Builder<'_> {
         launched.restore(&bare.device_state()).await?;
         let agent = launched.greet(deadline).await?;
         let agent = launched.root(agent, source.init_mode, &source.image.name, deadline).await?;
-        rehearse(&launched, &agent).await?;
+        warm_up(&launched, &agent).await?;
         self.save(launched, agent, building, inputs, began).await
     }
 
@@ -137,9 +137,9 @@ impl Builder<'_> {
         began: Instant,
     ) -> Result<Template, TemplateError> {
         self.progress.report("saving the template", Some(0.9));
-        // The agent must be found idle by whoever restores this, not in the middle of our conversation. QEMU tells the
-        // guest of our leaving through its memory, and must have done so before the devices are saved: a device whose
-        // queue in memory is ahead of its state never gets a message through again.
+        // The agent must be saved idle, not in the middle of our connection. QEMU tells the guest through its memory
+        // that we disconnected, and must have done so before the devices are saved: a device whose queue in memory is
+        // ahead of its state never delivers a message again.
         drop(agent);
         let qmp = launched.qmp();
         qmp.agent_hung_up().await.map_err(TemplateError::Save)?;
@@ -156,10 +156,10 @@ impl Builder<'_> {
     }
 }
 
-/// Lets the guest do once what every restored machine does first: take an identity, run a command. Drivers are
-/// then loaded, and the pages that were read are in every clone's memory, shared. All of the identity is replaced
-/// when a clone gets its own.
-async fn rehearse(launched: &Launched, agent: &AgentClient) -> Result<(), BootError> {
+/// Lets the guest do once what every restored VM does first: take an identity and run a command. Then drivers are
+/// loaded, and the pages that were read are shared by all restored VMs. The whole identity is replaced when a VM gets
+/// its own.
+async fn warm_up(launched: &Launched, agent: &AgentClient) -> Result<(), BootError> {
     let network = NetworkIdentity {
         mac: [0x02, 0, 0, 0, 0, 1],
         address: Ipv4Addr::new(169, 254, 0, 2),
@@ -182,7 +182,7 @@ async fn rehearse(launched: &Launched, agent: &AgentClient) -> Result<(), BootEr
         .await
 }
 
-/// Freezes the files and gives the directory its name. Waits for the disk, so it has a thread of its own.
+/// Makes the files read-only and gives the directory its final name. Waits for the disk, so it runs in its own thread.
 fn publish(
     store: &Store,
     building: Building,
@@ -194,7 +194,7 @@ fn publish(
     Ok(store.publish(building, &manifest.inputs.key())?)
 }
 
-/// Whether the agent found in a template is where that kind of template should have it.
+/// Whether the agent in a restored template is in the stage that this kind of template requires.
 pub(crate) fn stage_fits(image_template: bool, stage: Stage) -> bool {
     match stage {
         Stage::Bare => !image_template,

@@ -1,4 +1,4 @@
-//! Copying a RAM file: it is mostly holes, which stay holes.
+//! Copies a RAM file, which is mostly holes, and keeps the holes.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,7 +21,7 @@ pub(super) fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     while at < length {
         let start = match seek(&source, SeekFrom::Data(at)) {
             Ok(start) => start,
-            // Only holes are left.
+            // Only a hole is left.
             Err(Errno::NXIO) => break,
             Err(error) => return Err(error.into()),
         };
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_is_copied_and_holes_stay_holes() {
+    fn sparse_copy_keeps_content_and_holes() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("a"), dir.path().join("b"));
         let file = File::create(&from).unwrap();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_holes_only_and_an_empty_one_are_copied() {
+    fn sparse_copy_handles_empty_files() {
         let dir = tempfile::tempdir().unwrap();
         for (name, length) in [("holes", 1 << 20), ("empty", 0)] {
             let (from, to) = (dir.path().join(name), dir.path().join(format!("{name}-copy")));

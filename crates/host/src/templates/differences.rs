@@ -1,13 +1,13 @@
-//! In which way the host that memory was taken on differs from this one.
+//! The differences between the host on which memory was saved and this host.
 
 use std::fmt;
 
 use super::key::{HostInputs, Inputs};
 
-/// Whether memory can be used here, in words if it cannot.
+/// `None` if the memory can be used here, otherwise the reason in words.
 pub(crate) fn differences(there: &Inputs, here: &HostInputs) -> Option<String> {
-    let (there, here) = (there.host.clone().once_booted(), &here.clone().once_booted());
-    // Taken apart field by field, so that one that is added cannot be forgotten.
+    let (there, here) = (there.host.clone().without_boot_files(), &here.clone().without_boot_files());
+    // Destructured field by field, so that a new field cannot be forgotten.
     let HostInputs {
         machine_generation,
         qemu_version,
@@ -23,16 +23,16 @@ pub(crate) fn differences(there: &Inputs, here: &HostInputs) -> Option<String> {
         nested,
     } = &there;
     let telling = [
-        unequal("the generation of the machine", machine_generation, &here.machine_generation),
+        unequal("the VM's hardware generation", machine_generation, &here.machine_generation),
         unequal("QEMU", format!("{qemu_version:?}"), format!("{:?}", here.qemu_version)),
         unequal("the accelerator", accelerator.as_str(), here.accelerator.as_str()),
         unequal("the processor", format!("{cpu_model:?}"), format!("{:?}", here.cpu_model)),
         unequal("vm.nested", nested, &here.nested),
     ];
-    // These say little to people; they are named where nothing else differs.
+    // These mean little to people; they are shown only if nothing else differs.
     let details = [
-        unequal("the size of QEMU", qemu_size, &here.qemu_size),
-        unequal("the build of QEMU", qemu_modified_ns, &here.qemu_modified_ns),
+        unequal("the size of the QEMU binary", qemu_size, &here.qemu_size),
+        unequal("the modification time of the QEMU binary", qemu_modified_ns, &here.qemu_modified_ns),
         unequal("the processor's features", short(cpu_flags_sha256), short(&here.cpu_flags_sha256)),
         unequal("the processor's clock", tsc_step, &here.tsc_step),
     ];
@@ -42,7 +42,7 @@ pub(crate) fn differences(there: &Inputs, here: &HostInputs) -> Option<String> {
     }
     match there == *here {
         true => None,
-        // A hash that differs only where it is not shown.
+        // Two hashes that differ only beyond the shown digits.
         false if found.is_empty() => Some("the processor's features".to_owned()),
         false => Some(found.join(", ")),
     }
@@ -52,7 +52,7 @@ fn unequal<T: PartialEq + fmt::Display>(what: &str, there: T, here: T) -> Option
     (there != here).then(|| format!("{what} (there {there}, here {here})"))
 }
 
-/// As much of a hash as tells two apart for people. Somebody else may have written it.
+/// The first digits of a hash, enough for people to distinguish two. The text is untrusted.
 fn short(hash: &str) -> String {
     hash.chars().filter(char::is_ascii_alphanumeric).take(12).collect()
 }
@@ -70,13 +70,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_kind_of_host_has_no_differences() {
+    fn equal_hosts_have_no_differences() {
         let there = inputs();
         assert_eq!(differences(&there, &there.host), None);
     }
 
     #[test]
-    fn machines_that_booted_from_other_files_have_no_differences() {
+    fn boot_files_do_not_count_as_differences() {
         let (there, mut here) = (inputs(), inputs().host);
         here.kernel_sha256.push('x');
         here.initrd_sha256.push('x');
@@ -87,12 +87,12 @@ mod tests {
     type Change = fn(&mut HostInputs);
 
     #[test]
-    fn every_input_that_differs_is_told_in_words() {
+    fn every_differing_input_is_described() {
         let cases: [(Change, &str); 8] = [
-            (|h| h.machine_generation += 1, "the generation of the machine (there "),
+            (|h| h.machine_generation += 1, "the VM's hardware generation (there "),
             (|h| h.qemu_version = "QEMU 9".to_owned(), r#"QEMU (there "QEMU 10.0.2", here "QEMU 9")"#),
-            (|h| h.qemu_size += 1, "the size of QEMU (there 1, here 2)"),
-            (|h| h.qemu_modified_ns += 1, "the build of QEMU (there 2, here 3)"),
+            (|h| h.qemu_size += 1, "the size of the QEMU binary (there 1, here 2)"),
+            (|h| h.qemu_modified_ns += 1, "the modification time of the QEMU binary (there 2, here 3)"),
             (|h| h.accelerator = Chosen::Kvm, "the accelerator (there tcg, here kvm)"),
             (|h| h.cpu_model = "x".to_owned(), r#"the processor (there "cpu", here "x")"#),
             (|h| h.cpu_flags_sha256.push('x'), "the processor's features (there f, here fx)"),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_wrote_into_the_file_cannot_write_to_a_terminal() {
+    fn differences_contain_no_terminal_escapes() {
         let mut there = inputs();
         there.host.cpu_model = "\x1b[2J".to_owned();
         there.host.cpu_flags_sha256 = "\x1b[2Jabc".to_owned();

@@ -1,4 +1,4 @@
-//! Sees to it that each template is made once, by whoever needs it first, or in the background.
+//! Ensures that each template is made once, by its first user or in the background.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -21,27 +21,27 @@ use crate::progress::Progress;
 use crate::qemu::argv::Shape;
 use crate::spec::{BaseImage, MachineSpec};
 
-/// Sizes waiting to be built in the background. A request beyond it is dropped; the next boot asks again.
+/// Requests that wait for the background builder. Further requests are dropped; the next boot asks again.
 const QUEUE: usize = 32;
 
-/// A guest that did not answer after a restore may have met a busy host once; twice is the template's fault.
+/// A guest that did not answer after a restore may have met a busy host once; the second time the template is at fault.
 const STRIKES: u32 = 2;
 
-/// A size whose template cannot be made is not tried again and again.
+/// A template that cannot be made is not tried again after this many failures.
 const MAX_FAILURES: u32 = 3;
 
-/// What making one template may take, also where `vm.boot_timeout_secs` is less: nobody need wait for it, it has a low
-/// priority, and the slower a host is, the more it needs templates.
+/// The longest time for making one template, even if `vm.boot_timeout_secs` is less: nothing has to wait for it, it has
+/// a low priority, and a slow host needs templates the most.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Of the time that a boot may take, the part that a machine waits for a template that is being made. Then it boots.
+/// The fraction of the boot timeout that a VM waits for a template that is being made. Then it boots.
 const WAIT_SHARE: u32 = 2;
 
-/// What a template is wanted for.
+/// A request for a template.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     shape: Shape,
-    /// `None`: a bare one is enough.
+    /// `None`: a bare template is requested.
     source: Option<ImageSource>,
 }
 
@@ -76,7 +76,7 @@ impl Wanted {
     }
 }
 
-/// The templates of one host. Clones share them; the background work ends with the last one.
+/// The templates of one host. Clones share them; the background work ends with the last clone.
 #[derive(Clone, Debug)]
 pub struct Templates {
     core: Arc<Core>,
@@ -90,7 +90,7 @@ struct Core {
     inputs: HostInputs,
     store: Store,
     run_root: PathBuf,
-    /// Off: none is found and none is made in the background.
+    /// If false, templates are neither used nor made in the background.
     enabled: bool,
     /// Held while this process builds the template with that key.
     building: Mutex<HashMap<TemplateKey, Arc<tokio::sync::Mutex<()>>>>,
@@ -119,7 +119,7 @@ impl Templates {
         Self { core, queue, _worker: Arc::new(AbortOnDropHandle::new(worker)) }
     }
 
-    /// Makes the bare template for machines of this size, unless it is there.
+    /// Makes the bare template for VMs of this size, unless it exists.
     pub async fn ensure_bare(
         &self,
         resources: Resources,
@@ -129,7 +129,7 @@ impl Templates {
         Ok(self.core.ensure(&Wanted::bare(shape), progress).await?.key)
     }
 
-    /// Makes the template of an image for machines of this size (and the bare one it needs), unless it is there.
+    /// Makes the template of an image for VMs of this size (and the bare one it needs), unless it exists.
     pub async fn ensure_image(
         &self,
         image: &BaseImage,
@@ -146,13 +146,13 @@ impl Templates {
         self.core.store.list()
     }
 
-    /// Removes templates that are of no use to anybody. `images` are the ids of the images there are.
+    /// Removes useless templates. `images` are the ids of the existing images.
     pub fn prune(&self, images: &HashSet<String>) -> Result<Vec<TemplateKey>, FileError> {
         self.core.store.prune(&self.core.inputs, images)
     }
 
-    /// A template that is there, or being made by us right now: who comes second waits for the first, but not longer than
-    /// a boot is worth.
+    /// An existing template, or one that this process is making right now: the caller waits for it up to a fraction of
+    /// the boot timeout.
     pub(crate) async fn find(&self, wanted: &Wanted) -> Option<Template> {
         if !self.core.enabled {
             return None;
@@ -167,10 +167,10 @@ impl Templates {
         self.core.store.find(&inputs)
     }
 
-    /// Asks for a template without waiting for it.
+    /// Requests a template without waiting for it.
     pub(crate) fn want(&self, wanted: Wanted) {
         if self.core.enabled && self.queue.try_send(wanted).is_err() {
-            tracing::debug!("too many templates are wanted; this one is left for another time");
+            tracing::debug!("too many templates are requested; this one is not built now");
         }
     }
 
@@ -179,7 +179,7 @@ impl Templates {
         lock(&self.core.strikes).remove(&template.key);
     }
 
-    /// Notes that a restore failed; a template that is to blame is taken out of use.
+    /// Records a failed restore; a template that is at fault is taken out of use.
     pub(crate) fn failed(&self, template: &Template, error: &BootError) {
         let strikes = {
             let mut strikes = lock(&self.core.strikes);
@@ -188,7 +188,7 @@ impl Templates {
             *count
         };
         if error.condemns_template() || strikes >= STRIKES {
-            tracing::warn!(key = %template.key, "the template is taken out of use");
+            tracing::warn!(key = %template.key, "the template is discarded");
             self.core.store.condemn(&template.key);
             lock(&self.core.strikes).remove(&template.key);
         }
@@ -199,7 +199,7 @@ impl Core {
     async fn ensure(&self, wanted: &Wanted, progress: &Progress) -> Result<Template, TemplateError> {
         let bare = match &wanted.source {
             None => None,
-            // Boxed by way of the inner function: an image template needs a bare one, which needs nothing.
+            // The inner function avoids recursion: an image template needs a bare one, which needs no other.
             Some(_) => match self.store.find(&wanted.inputs(&self.inputs)) {
                 Some(template) => return Ok(template),
                 None => Some(self.ensure_one(&Wanted::bare(wanted.shape), None, progress).await?),
@@ -237,12 +237,12 @@ impl Core {
         };
         let built = tokio::time::timeout(limit, build).await;
         let template = built.unwrap_or(Err(TemplateError::TimedOut { seconds: limit.as_secs() }))?;
-        tracing::info!(key = %template.key, memory_mb = wanted.shape.memory_mb, "a template was made");
+        tracing::info!(key = %template.key, memory_mb = wanted.shape.memory_mb, "a template was built");
         Ok(template)
     }
 }
 
-/// Removes the entry of a finished build. Whoever still waits holds the lock itself.
+/// Removes the entry of a finished build. Callers that still wait hold the lock itself.
 struct Forget<'a> {
     building: &'a Mutex<HashMap<TemplateKey, Arc<tokio::sync::Mutex<()>>>>,
     key: &'a TemplateKey,
@@ -254,7 +254,7 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// Builds one template at a time, so that the machines people use keep most of the host.
+/// Builds one template at a time, so that most of the host stays available for the VMs in use.
 async fn work(core: Arc<Core>, mut requests: mpsc::Receiver<Wanted>) {
     let mut failures: HashMap<TemplateKey, u32> = HashMap::new();
     while let Some(wanted) = requests.recv().await {
@@ -267,7 +267,7 @@ async fn work(core: Arc<Core>, mut requests: mpsc::Receiver<Wanted>) {
                 failures.remove(&key);
             }
             Err(error) => {
-                tracing::warn!(%key, %error, "a template could not be made");
+                tracing::warn!(%key, %error, "a template could not be built");
                 *failures.entry(key).or_insert(0) += 1;
             }
         }

@@ -1,4 +1,4 @@
-//! What must be the same for a template to be usable, and the name that follows from it.
+//! The inputs that must be equal for a template to be usable, and the name that is derived from them.
 
 use std::fmt;
 
@@ -10,17 +10,17 @@ use crate::hex;
 use crate::qemu::argv::Shape;
 use crate::qemu::version::Qemu;
 
-/// Raised when the command line, the order of devices, or what a template is taken through before it is saved
-/// changes in a way that [`HostInputs`] does not show.
+/// Raised when the command line, the order of devices, or the steps before a template is saved change in a way that
+/// [`HostInputs`] does not show.
 const MACHINE_GENERATION: u32 = 7;
 
-/// The counter's rate varies by a few kHz between boots of one host; only a real difference matters.
+/// The counter's rate varies by a few kHz between boots of one host; only larger differences matter.
 const TSC_STEP_KHZ: u64 = 10_000;
 
 /// Hexadecimal digits of a key: 128 bits of the hash.
 const KEY_DIGITS: usize = 32;
 
-/// What is the same for all templates of one host.
+/// The inputs that are the same for all templates of one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostInputs {
     pub machine_generation: u32,
@@ -35,8 +35,9 @@ pub struct HostInputs {
     pub kernel_sha256: String,
     pub initrd_sha256: String,
     pub kernel_append: String,
-    /// Whether the guest sees the processor's virtualization. Memory of versions that did not note it can be used where
-    /// it does not: what the guest saw then does not work any more, and nothing else has changed.
+    /// Whether the guest sees the processor's virtualization. Memory of older versions, which did not record this, can
+    /// be used if the guest does not: the virtualization that the guest saw then no longer works, and nothing else has
+    /// changed.
     #[serde(default)]
     pub nested: bool,
 }
@@ -65,23 +66,24 @@ impl HostInputs {
         }
     }
 
-    /// Without what a machine boots from. Once it has booted, that is in its memory: the QEMU that loads the memory is
-    /// given neither kernel nor initramfs, so the memory outlives the agentiso, with the agent, that it was taken by.
-    pub(crate) fn once_booted(self) -> Self {
+    /// Removes the files that a VM boots from. After the boot they are in its memory: the QEMU that loads the memory
+    /// gets neither kernel nor initramfs. So the memory outlives the agentiso version, and its agent, that it was saved
+    /// with.
+    pub(crate) fn without_boot_files(self) -> Self {
         let none = String::new;
         Self { kernel_sha256: none(), initrd_sha256: none(), kernel_append: none(), ..self }
     }
 }
 
-/// What a template is of.
+/// The kind of a template.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum TemplateKind {
-    /// Taken before any disk was looked at: serves every disk.
+    /// Taken before any disk was attached: fits every disk.
     Bare,
     /// Taken with this image mounted on a disk of this size.
     Image { image_id: String, image_name: String, disk_gb: u32, init_mode: String },
-    /// A machine's own memory, taken with a snapshot of its disk.
+    /// A VM's own memory, taken with a snapshot of its disk.
     Snapshot,
 }
 
@@ -96,20 +98,20 @@ pub struct Inputs {
 impl Inputs {
     pub(crate) fn new(host: &HostInputs, shape: Shape, kind: TemplateKind) -> Self {
         let host = host.clone();
-        Self { host, vcpus: shape.vcpus, memory_mb: shape.memory_mb, kind }.that_matter()
+        Self { host, vcpus: shape.vcpus, memory_mb: shape.memory_mb, kind }.relevant()
     }
 
-    /// Whether memory that was saved with those can be used where these hold.
+    /// Whether memory that was saved with `saved` can be used with these inputs.
     pub(crate) fn fit(&self, saved: &Self) -> bool {
-        self.clone().that_matter() == saved.clone().that_matter()
+        self.clone().relevant() == saved.clone().relevant()
     }
 
-    /// Without what does not decide whether the memory can be used. Earlier versions noted that too.
-    fn that_matter(self) -> Self {
+    /// Removes the inputs that do not decide whether the memory can be used. Earlier versions recorded those too.
+    fn relevant(self) -> Self {
         let host = match self.kind {
-            // A template stands for a boot from these very files.
+            // A template replaces a boot from exactly these files.
             TemplateKind::Bare | TemplateKind::Image { .. } => self.host,
-            TemplateKind::Snapshot => self.host.once_booted(),
+            TemplateKind::Snapshot => self.host.without_boot_files(),
         };
         Self { host, ..self }
     }
@@ -133,7 +135,7 @@ impl TemplateKey {
         &self.0
     }
 
-    /// A directory's name, if it is that of a template.
+    /// Parses a directory's name, if it is that of a template.
     pub(crate) fn from_dir_name(name: &str) -> Option<Self> {
         let digits = name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         (name.len() == KEY_DIGITS && digits).then(|| Self(name.to_owned()))
@@ -178,7 +180,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn equal_inputs_have_equal_keys_and_a_key_is_a_directory_name() {
+    fn equal_inputs_give_equal_keys() {
         let key = inputs().key();
         assert_eq!(key, inputs().key());
         assert_eq!(TemplateKey::from_dir_name(key.as_str()), Some(key));
@@ -187,7 +189,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_input_changes_the_key() {
+    fn every_input_changes_the_template_key() {
         let changes: [fn(&mut Inputs); 15] = [
             |i| i.host.machine_generation += 1,
             |i| i.host.qemu_version.push('x'),
@@ -220,7 +222,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn memory_depends_on_nothing_that_it_booted_from() {
+    fn snapshot_inputs_ignore_boot_files() {
         let shape = Shape { vcpus: 2, memory_mb: 512 };
         let mut other = host_inputs();
         other.kernel_sha256.push('x');
@@ -228,15 +230,15 @@ pub(crate) mod tests {
         other.kernel_append.push('x');
         let wanted = Inputs::new(&host_inputs(), shape, TemplateKind::Snapshot);
         assert_eq!(Inputs::new(&other, shape, TemplateKind::Snapshot), wanted);
-        // As a version wrote it that noted all of them.
+        // As an older version recorded it, with all inputs.
         assert!(wanted.fit(&Inputs { host: other.clone(), ..wanted.clone() }));
         other.qemu_size += 1;
         assert_ne!(Inputs::new(&other, shape, TemplateKind::Snapshot), wanted);
     }
 
-    /// Its manifest was made by a version with another agent, which did not know `nested`.
+    /// Its manifest is from a version with another agent and without `nested`.
     #[test]
-    fn memory_of_an_older_version_can_be_used() {
+    fn memory_of_an_older_version_fits() {
         let text = include_str!("../../tests/fixtures/memory-v1-older.json");
         let older: crate::templates::manifest::Manifest = serde_json::from_str(text).unwrap();
         let mut here = HostInputs { initrd_sha256: "this version's".to_owned(), ..older.inputs.host.clone() };

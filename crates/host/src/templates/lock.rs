@@ -1,4 +1,4 @@
-//! One builder per template, across all processes that share the directory.
+//! A lock that allows one builder per template, across all processes that share the directory.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::key::TemplateKey;
 use crate::files::FileError;
 
-/// Held for as long as it exists; the kernel releases it if we die.
+/// Held as long as it exists; the kernel releases it if the process dies.
 #[derive(Debug)]
 pub(super) struct BuildLock {
     _file: File,
@@ -35,17 +35,17 @@ impl BuildLock {
         let path = path_of(dir, key);
         let file = open(&path)?;
         let (sender, receiver) = oneshot::channel();
-        // A thread of its own, not one of the runtime's: the runtime would wait for it when it ends. If nobody
-        // waits any more, the lock is released as soon as it is got.
+        // A separate thread instead of one of the runtime's, for which the runtime would wait when it ends. If the
+        // caller has stopped waiting, the lock is released as soon as it is acquired.
         std::thread::spawn(move || {
             let locked = file.lock().map(|()| Self { _file: file });
             let _ = sender.send(locked);
         });
-        let failed = |_| std::io::Error::other("the thread that waited for it ended");
+        let failed = |_| std::io::Error::other("the thread that waited for the lock ended");
         receiver.await.map_err(failed).flatten().map_err(FileError::at("lock", &path))
     }
 
-    /// The lock, if nobody has it.
+    /// The lock, if it is free.
     pub(super) fn try_acquire(dir: &Path, key: &TemplateKey) -> Result<Option<Self>, FileError> {
         let path = path_of(dir, key);
         let file = open(&path)?;
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_second_builder_waits_for_the_first() {
+    async fn second_template_builder_waits_for_the_first() {
         let dir = tempfile::tempdir().unwrap();
         let key = TemplateKey::from_dir_name(&"a".repeat(32)).unwrap();
         let first = BuildLock::acquire(dir.path(), &key).await.unwrap();

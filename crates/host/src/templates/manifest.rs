@@ -1,4 +1,4 @@
-//! The file that makes a directory a template. It is written last, so a directory without one is half-made.
+//! The manifest file of a template. It is written last, so a directory without one is incomplete.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ pub(crate) const DEVICE_STATE: &str = "device-state";
 
 const FROZEN: u32 = 0o444;
 
-/// Device state has some 100 KB; a larger file is not one.
+/// Device state has some 100 KB; a larger file is invalid.
 const MAX_DEVICE_STATE: u64 = 64 << 20;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub struct Manifest {
     pub schema: u32,
     pub agentiso_version: String,
     pub created_at: jiff::Timestamp,
-    /// How long it took to make.
+    /// The time that the build took.
     pub build_ms: u64,
     pub inputs: Inputs,
     pub ram_bytes: u64,
@@ -38,21 +38,21 @@ pub struct Manifest {
     pub device_state_sha256: String,
 }
 
-/// Why a directory is not a usable template.
+/// The reason why a directory is not a usable template.
 #[derive(Debug, Error)]
 pub(crate) enum Unusable {
     #[error("its manifest cannot be read: {0}")]
     Manifest(String),
-    #[error("it has schema {0}")]
+    #[error("unknown schema {0}")]
     Schema(u32),
-    #[error("it was made from other inputs than its name says")]
+    #[error("its inputs do not match its key")]
     Inputs(Box<Inputs>),
-    #[error("its file {0} is not the one that was saved")]
+    #[error("its file {0} does not match its manifest")]
     Content(&'static str),
 }
 
 impl Manifest {
-    /// Reads and checks what is in a directory: the RAM's size, the device state's content.
+    /// Reads a manifest and checks the files: the RAM's size and the device state's content.
     pub(crate) fn verify(dir: &Path, inputs: Option<&Inputs>) -> Result<Self, Unusable> {
         let text = fs::read(dir.join(FILE)).map_err(|error| Unusable::Manifest(error.to_string()))?;
         let manifest: Self =
@@ -78,8 +78,8 @@ impl Manifest {
     }
 }
 
-/// Freezes the files of a finished template, makes them durable and writes the manifest. `None`: the device state
-/// that was just saved cannot be read back.
+/// Makes the files of a finished template read-only and durable, and writes the manifest. `None`: the device state that
+/// was just saved cannot be read back.
 pub(crate) fn seal(dir: &Path, inputs: Inputs, took: Duration) -> Result<Option<Manifest>, FileError> {
     for log in ["console.log", "stderr.log"] {
         files::remove_file(&dir.join(log))?;
@@ -90,10 +90,10 @@ pub(crate) fn seal(dir: &Path, inputs: Inputs, took: Duration) -> Result<Option<
     for entry in fs::read_dir(dir).map_err(FileError::at("read", dir))? {
         let path = entry.map_err(FileError::at("read", dir))?.path();
         if path.file_name().is_some_and(|name| name == RAM || name == DEVICE_STATE || name == DISK_FILE) {
-            // The user of the machine that wrote it is nobody any more.
+            // The VM that wrote it has ended, so its user no longer exists.
             take_back(&path)?;
             let mode = fs::Permissions::from_mode(FROZEN);
-            fs::set_permissions(&path, mode).map_err(FileError::at("freeze", &path))?;
+            fs::set_permissions(&path, mode).map_err(FileError::at("make read-only", &path))?;
         }
         File::open(&path).and_then(|file| file.sync_all()).map_err(FileError::at("sync", &path))?;
     }
@@ -129,13 +129,13 @@ mod tests {
     use crate::templates::key::tests::host_inputs;
 
     #[test]
-    fn memory_fits_whatever_its_machine_booted_from() {
+    fn saved_memory_fits_despite_other_boot_files() {
         let dir = tempfile::tempdir().unwrap();
         for file in [RAM, DEVICE_STATE] {
             fs::write(dir.path().join(file), "content").unwrap();
         }
         let wanted = Inputs::new(&host_inputs(), Shape { vcpus: 1, memory_mb: 256 }, TemplateKind::Snapshot);
-        // Noted with all of the host's inputs, as versions did that knew no difference.
+        // As older versions recorded it, with all of the host's inputs.
         let noted = Inputs { host: host_inputs(), ..wanted.clone() };
         seal(dir.path(), noted.clone(), Duration::ZERO).unwrap().unwrap();
         for inputs in [&wanted, &noted] {

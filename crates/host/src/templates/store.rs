@@ -1,4 +1,4 @@
-//! The templates on disk: found, published, condemned, pruned.
+//! The templates on disk: finds, publishes, condemns and prunes them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -12,17 +12,17 @@ use super::manifest::{self, Manifest};
 use crate::disk::{Backing, DISK_FILE};
 use crate::files::{self, FileError};
 
-/// A build's directory; the key and something random follow.
+/// The prefix of a build's directory; the key and a random part follow.
 const BUILDING: &str = ".building-";
 
 /// A template that failed, moved out of the way before it is removed.
 const CONDEMNED: &str = ".condemned-";
 
-/// Templates kept at most, least recently used ones going first. Each holds some 100 to 200 MB.
+/// The most templates that are kept; the least recently used ones are removed first. Each takes some 100 to 200 MB.
 const MAX_TEMPLATES: usize = 12;
 
-/// A template of another QEMU or kernel may belong to another daemon that shares the directory; one that nobody
-/// used for this long does not.
+/// A template of another QEMU or kernel may belong to another daemon that shares the directory; one that was unused for
+/// this long does not.
 const FOREIGN_KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// A template that can be restored.
@@ -41,20 +41,20 @@ impl Template {
         self.dir.join(manifest::DEVICE_STATE)
     }
 
-    /// The layers under a workspace that starts from this image template.
+    /// The layers below a workspace that starts from this image template.
     pub(crate) fn backing(&self, image: &str) -> Backing {
         let layers = vec![self.dir.join("layer0.qcow2"), self.dir.join(DISK_FILE)];
         Backing { name: image.to_owned(), layers }
     }
 
-    /// Notes the use, for the decision which one to prune. That it fails only makes this one look older.
+    /// Records the use, which decides what is pruned. If that fails, the template only looks older.
     pub(crate) fn touch(&self) {
         let manifest = fs::OpenOptions::new().append(true).open(self.dir.join(manifest::FILE));
         let _ = manifest.and_then(|file| file.set_modified(SystemTime::now()));
     }
 }
 
-/// What is known of a template, for people and for pruning.
+/// Facts about a template, for people and for pruning.
 #[derive(Clone, Debug)]
 pub struct TemplateInfo {
     pub key: TemplateKey,
@@ -78,7 +78,7 @@ impl Store {
         &self.dir
     }
 
-    /// A published template made from exactly these inputs. One that is there but damaged is condemned.
+    /// A published template made from exactly these inputs. A damaged one is condemned.
     pub(crate) fn find(&self, inputs: &Inputs) -> Option<Template> {
         let key = inputs.key();
         let dir = self.dir.join(key.as_str());
@@ -88,21 +88,21 @@ impl Store {
         match Manifest::verify(&dir, Some(inputs)) {
             Ok(_) => Some(Template { key, dir }),
             Err(error) => {
-                tracing::warn!(%key, %error, "a template is unusable and will be made again");
+                tracing::warn!(%key, %error, "a template is unusable and will be rebuilt");
                 self.condemn(&key);
                 None
             }
         }
     }
 
-    /// A fresh directory to build in.
+    /// Makes a new directory for a build.
     pub(crate) fn begin(&self, key: &TemplateKey) -> Result<Building, FileError> {
         let dir = self.dir.join(format!("{BUILDING}{key}-{}", uuid::Uuid::new_v4().simple()));
         files::make_private_dir(&dir)?;
         Ok(Building { dir })
     }
 
-    /// Makes a sealed build visible, all of it or nothing.
+    /// Makes a sealed build visible as a whole.
     pub(crate) fn publish(&self, building: Building, key: &TemplateKey) -> Result<Template, FileError> {
         let dir = self.dir.join(key.as_str());
         if dir.exists() {
@@ -114,14 +114,14 @@ impl Store {
         Ok(Template { key: key.clone(), dir })
     }
 
-    /// Takes a template out of use. Machines that run from it keep its files open.
+    /// Takes a template out of use. VMs that run from it keep its files open.
     pub(crate) fn condemn(&self, key: &TemplateKey) {
         let aside = self.dir.join(format!("{CONDEMNED}{key}-{}", uuid::Uuid::new_v4().simple()));
-        // Somebody else may have done the same in this moment.
+        // Another process may have done the same at this moment.
         if fs::rename(self.dir.join(key.as_str()), &aside).is_ok()
             && let Err(error) = files::remove_dir(&aside)
         {
-            tracing::warn!(%error, "a template that is out of use was not removed");
+            tracing::warn!(%error, "could not remove a discarded template");
         }
     }
 
@@ -140,8 +140,8 @@ impl Store {
             .collect()
     }
 
-    /// Removes what nobody can or will use: builds that were interrupted, templates of images that are gone, of
-    /// another QEMU or kernel once they are old, and the least recently used beyond the limit. Returns the keys.
+    /// Removes useless entries: interrupted builds, templates of removed images, old templates of another QEMU or
+    /// kernel, and the least recently used beyond the limit. Returns the keys.
     pub(crate) fn prune(
         &self,
         host: &HostInputs,
@@ -150,7 +150,7 @@ impl Store {
         self.remove_debris()?;
         let stale = stale(self.list(), host, images, SystemTime::now());
         for key in &stale {
-            tracing::info!(%key, "a template nobody needs is removed");
+            tracing::info!(%key, "removing a template that is no longer needed");
             self.condemn(key);
             files::remove_file(&self.dir.join(format!("{key}.lock")))?;
         }
@@ -166,7 +166,7 @@ impl Store {
             }
             let Some(rest) = name.strip_prefix(BUILDING) else { continue };
             let Some(key) = rest.split('-').next().and_then(TemplateKey::from_dir_name) else { continue };
-            // Whoever builds holds the lock.
+            // A running build holds the lock.
             if BuildLock::try_acquire(&self.dir, &key)?.is_some() {
                 files::remove_dir(&entry.path())?;
             }
@@ -175,7 +175,7 @@ impl Store {
     }
 }
 
-/// Which templates to remove.
+/// Selects the templates to remove.
 fn stale(
     mut all: Vec<TemplateInfo>,
     host: &HostInputs,
@@ -192,7 +192,8 @@ fn stale(
             TemplateKind::Image { image_id, .. } => !images.contains(image_id),
         };
         let unwanted = (foreign || image_gone) && unused_for > FOREIGN_KEPT_FOR;
-        // An image that is gone can serve nobody who shares our images; another daemon's still might.
+        // A template of a removed image is useless to all daemons that share our images; one of another daemon may
+        // still be used.
         let unwanted = unwanted || (image_gone && !foreign);
         if !unwanted {
             kept += 1;
@@ -202,7 +203,7 @@ fn stale(
     all.into_iter().map(|info| info.key).collect()
 }
 
-/// A directory in which a template is being made; removed unless it is published.
+/// The directory of a build; removed unless it is published.
 #[derive(Debug)]
 pub(crate) struct Building {
     dir: PathBuf,
@@ -213,7 +214,7 @@ impl Building {
         &self.dir
     }
 
-    /// The directory has its final name; there is nothing left to remove.
+    /// The directory has its final name; nothing is left to remove.
     fn published(mut self) {
         self.dir = PathBuf::new();
     }
@@ -225,7 +226,7 @@ impl Drop for Building {
             return;
         }
         if let Err(error) = files::remove_dir(&self.dir) {
-            tracing::warn!(%error, "a half-made template was not removed");
+            tracing::warn!(%error, "could not remove an unfinished template");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the store accepts, refuses and removes.
+//! Tests of what the store accepts, refuses and removes.
 
 use super::super::key::tests::host_inputs;
 use super::*;
@@ -32,7 +32,7 @@ fn store() -> (tempfile::TempDir, Store) {
 }
 
 #[test]
-fn a_template_is_found_by_its_inputs_once_it_is_published() {
+fn template_is_found_only_after_publishing() {
     let (dir, store) = store();
     let inputs = inputs(512, TemplateKind::Bare);
     assert!(store.find(&inputs).is_none());
@@ -46,7 +46,7 @@ fn a_template_is_found_by_its_inputs_once_it_is_published() {
 }
 
 #[test]
-fn a_damaged_template_is_not_used_and_removed() {
+fn damaged_template_is_removed_unused() {
     for (file, content) in
         [(manifest::RAM, "longer than before"), (manifest::DEVICE_STATE, "other"), (manifest::FILE, "{}")]
     {
@@ -60,7 +60,7 @@ fn a_damaged_template_is_not_used_and_removed() {
 }
 
 #[test]
-fn publishing_again_replaces() {
+fn publishing_again_replaces_the_template() {
     let (dir, store) = store();
     let inputs = inputs(512, TemplateKind::Bare);
     publish(&store, &inputs);
@@ -69,7 +69,7 @@ fn publishing_again_replaces() {
 }
 
 #[test]
-fn builds_without_a_builder_are_removed_and_those_with_one_are_not() {
+fn pruning_removes_only_unlocked_builds() {
     let (dir, store) = store();
     let key = inputs(512, TemplateKind::Bare).key();
     let building = store.begin(&key).unwrap();
@@ -82,7 +82,7 @@ fn builds_without_a_builder_are_removed_and_those_with_one_are_not() {
 }
 
 #[test]
-fn templates_of_images_that_are_gone_are_pruned_and_others_kept() {
+fn templates_of_removed_images_are_pruned() {
     let (_dir, store) = store();
     let (old, current, bare) =
         (inputs(512, image("old")), inputs(512, image("current")), inputs(512, TemplateKind::Bare));
@@ -95,7 +95,7 @@ fn templates_of_images_that_are_gone_are_pruned_and_others_kept() {
 }
 
 #[test]
-fn another_hosts_template_is_kept_while_it_is_used() {
+fn recently_used_foreign_template_is_kept() {
     let info = |age_hours: u64| {
         let (_dir, store) = store();
         let mut foreign = inputs(512, TemplateKind::Bare);
@@ -111,7 +111,7 @@ fn another_hosts_template_is_kept_while_it_is_used() {
 }
 
 #[test]
-fn beyond_the_limit_the_least_recently_used_go() {
+fn least_recently_used_templates_beyond_limit_are_stale() {
     let (_dir, store) = store();
     for n in 0..MAX_TEMPLATES as u32 + 2 {
         publish(&store, &inputs(128 + n, TemplateKind::Bare));

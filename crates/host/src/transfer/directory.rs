@@ -1,4 +1,4 @@
-//! The directory, and what is found in it.
+//! The transfer directory, and the sources and destinations in it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -11,14 +11,14 @@ use super::error::TransferError;
 use super::slot::{FileSlot, TreeSlot};
 use crate::files::{FileError, make_private_dir};
 
-/// The directory that is open to transfers.
+/// The directory that files are transferred from and to.
 #[derive(Debug)]
 pub struct TransferDir {
     directory: OwnedFd,
     path: PathBuf,
 }
 
-/// What is to be sent.
+/// A file or directory to send.
 #[derive(Debug)]
 pub enum Source {
     File(SourceFile),
@@ -34,7 +34,7 @@ pub struct SourceFile {
 }
 
 impl TransferDir {
-    /// Opens the directory and makes it if it is missing.
+    /// Opens the directory, and makes it if it is missing.
     pub fn open(path: &Path) -> Result<Self, FileError> {
         make_private_dir(path)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -43,11 +43,11 @@ impl TransferDir {
         Ok(Self { directory, path: path.to_owned() })
     }
 
-    /// Opens a file or a directory to be sent. An absolute path must begin with the directory's own, any other is
+    /// Opens a file or directory to send. An absolute path must begin with the transfer directory's own; any other is
     /// relative to it.
     pub fn source(&self, given: &Path) -> Result<Source, TransferError> {
         let relative = self.relative(given)?;
-        // Opening a pipe must not wait, and what it is shows afterwards.
+        // Opening a pipe must not block. The type is checked afterwards.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let found = self.beneath(given, &relative, flags)?;
         let status = fstat(&found).map_err(|error| TransferError::io(given, error))?;
@@ -67,22 +67,22 @@ impl TransferDir {
         }
     }
 
-    /// A file to be written at a path, whose directory must exist.
+    /// A file to write at a path, whose directory must exist.
     pub fn file_slot(&self, given: &Path) -> Result<FileSlot, TransferError> {
         let (parent, name) = self.parent(given)?;
         FileSlot::make(parent, name, given)
     }
 
-    /// A directory to be made at a path, where nothing or an empty directory may be.
+    /// A directory to make at a path, where nothing or an empty directory may be.
     pub fn tree_slot(&self, given: &Path) -> Result<TreeSlot, TransferError> {
         let (parent, name) = self.parent(given)?;
         TreeSlot::make(parent, name, given)
     }
 
-    /// The directory of what a path names, and its name there.
+    /// The parent directory of a path, and the last name of the path.
     fn parent(&self, given: &Path) -> Result<(OwnedFd, OsString), TransferError> {
         let relative = self.relative(given)?;
-        // `Path` forgets a dot at the end, which names the directory itself.
+        // `Path` drops a trailing dot, which names the directory itself.
         let name = match (relative.file_name(), given.as_os_str().as_encoded_bytes()) {
             (Some(name), bytes) if !bytes.ends_with(b"/.") => name.to_owned(),
             (Some(_) | None, _) => return Err(TransferError::BadName { path: given.to_owned() }),
@@ -101,7 +101,7 @@ impl TransferDir {
     }
 
     fn beneath(&self, given: &Path, relative: &Path, flags: OFlags) -> Result<OwnedFd, TransferError> {
-        // A link inside would still be followed by whoever made it: its maker may be a guest, whose directory this was.
+        // No link is followed, not even one that stays inside, because a guest may have made it.
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         openat2(&self.directory, relative, flags, Mode::empty(), resolve)
             .map_err(|error| TransferError::resolving(given, &self.path, error))
@@ -115,7 +115,7 @@ impl TransferDir {
             return Ok(given.to_owned());
         }
         let outside = || TransferError::Outside { path: given.to_owned(), root: self.path.clone() };
-        // The directory may be reached by a link; its other name is as good.
+        // The transfer directory may be reached through a link; both its names are accepted.
         let real = self.path.canonicalize().map_err(|error| TransferError::io(&self.path, error))?;
         let below = given.strip_prefix(&self.path).or_else(|_| given.strip_prefix(&real));
         let below = below.map_err(|_| outside())?;

@@ -1,4 +1,4 @@
-//! Why a file of the host cannot be transferred.
+//! The errors of transferring a file of the host.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,25 +7,25 @@ use agentiso_tree::TreeError;
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// What is wrong with which path of the host.
+/// An error and the host path it is about.
 #[derive(Debug, Error)]
 pub enum TransferError {
-    /// Not in the directory.
+    /// The path is not inside the transfer directory.
     #[error("{} is not inside the transfer directory {}", path.display(), root.display())]
     Outside { path: PathBuf, root: PathBuf },
-    #[error("{} leads through a symbolic link, and none is followed inside the transfer directory", path.display())]
+    #[error("{} leads through a symbolic link, which is not followed inside the transfer directory", path.display())]
     Link { path: PathBuf },
     #[error("{} does not exist", path.display())]
     Missing { path: PathBuf },
-    #[error("the directory of {} does not exist", path.display())]
+    #[error("the parent directory of {} does not exist", path.display())]
     NoParent { path: PathBuf },
     /// A pipe, a socket or a device.
     #[error("{} is neither a file nor a directory", path.display())]
     Special { path: PathBuf },
-    /// Something stands where a directory is to be made.
+    /// A directory is to be made, and its path is taken.
     #[error("{} exists already", path.display())]
     Exists { path: PathBuf },
-    #[error("{} cannot name a file", path.display())]
+    #[error("{} is not a valid file path", path.display())]
     BadName { path: PathBuf },
     #[error("{}: {source}", path.display())]
     Tree { path: PathBuf, source: TreeError },
@@ -56,7 +56,7 @@ impl TransferError {
         Self::Io { path: path.to_owned(), source: source.into() }
     }
 
-    /// What the kernel meant when it refused to resolve a path.
+    /// Translates the kernel's refusal to resolve a path.
     pub(super) fn resolving(path: &Path, root: &Path, error: Errno) -> Self {
         let path = path.to_owned();
         match error {

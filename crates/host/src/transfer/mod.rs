@@ -1,8 +1,8 @@
-//! Files and directories of the host that may go to guests and come from them: those of one directory.
+//! Moves files and directories between guests and one directory of the host, the transfer directory.
 //!
-//! A path is resolved by the kernel, beneath that directory: `..`, absolute links and links that lead out of it are
-//! refused there, however the directory changes meanwhile. The last part of a path may be no link at all. What comes
-//! from a guest is written beside its place and takes it when it is complete.
+//! The kernel resolves every path beneath that directory: `..` that leads out of it and symbolic links are refused
+//! there, even if the directory changes meanwhile. Files from a guest are written under a temporary name beside their
+//! destination and renamed when they are complete.
 
 mod directory;
 mod error;

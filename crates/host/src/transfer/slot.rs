@@ -1,4 +1,4 @@
-//! What comes from a guest, until it takes its place. Dropped before that, it leaves nothing.
+//! Destinations of files and directories from a guest. If a slot is dropped before it is committed, nothing is left.
 
 use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
@@ -15,27 +15,28 @@ use rustix::io::Errno;
 use super::error::TransferError;
 use crate::fault;
 
-/// No set-user-id, set-group-id and sticky bits: a guest's root is nobody here.
+/// The permission bits that are kept. Set-user-id, set-group-id and sticky bits are not, because a guest's root has no
+/// rights on the host.
 const PLAIN_MODES: u32 = 0o777;
 
 /// A file that is being written.
 #[derive(Debug)]
 pub struct FileSlot {
     file: File,
-    place: Place,
+    destination: Destination,
 }
 
 /// A directory that is being filled.
 #[derive(Debug)]
 pub struct TreeSlot {
     directory: OwnedFd,
-    place: Place,
+    destination: Destination,
 }
 
 impl FileSlot {
     pub(super) fn make(parent: OwnedFd, name: OsString, given: &Path) -> Result<Self, TransferError> {
-        let place = Place::new(parent, name, given);
-        match place.kind()? {
+        let destination = Destination::new(parent, name, given);
+        match destination.kind()? {
             None | Some(FileType::RegularFile) => {}
             Some(FileType::Symlink) => return Err(TransferError::Link { path: given.to_owned() }),
             Some(FileType::Directory) => return Err(TransferError::Exists { path: given.to_owned() }),
@@ -48,73 +49,74 @@ impl FileSlot {
             ) => return Err(TransferError::Special { path: given.to_owned() }),
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&place.parent, &place.temporary, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| place.error(error))?;
-        Ok(Self { file: File::from(file), place })
+        let file = openat(&destination.parent, &destination.temporary, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| destination.error(error))?;
+        Ok(Self { file: File::from(file), destination })
     }
 
-    /// Where the content goes.
+    /// The file to write the content to.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Puts the file in its place, with the permissions it has in the guest.
+    /// Renames the file to its final path, with the permissions it has in the guest.
     pub fn commit(mut self, mode: u32) -> Result<(), TransferError> {
         fchmod(&self.file, Mode::from_raw_mode(mode & PLAIN_MODES))
-            .map_err(|error| self.place.error(error))?;
-        self.place.sync(|| fsync(&self.file))?;
-        self.place.take()
+            .map_err(|error| self.destination.error(error))?;
+        self.destination.sync(|| fsync(&self.file))?;
+        self.destination.publish()
     }
 }
 
 impl TreeSlot {
     pub(super) fn make(parent: OwnedFd, name: OsString, given: &Path) -> Result<Self, TransferError> {
-        let place = Place::new(parent, name, given);
-        match place.kind()? {
+        let destination = Destination::new(parent, name, given);
+        match destination.kind()? {
             None => {}
-            Some(FileType::Directory) if place.is_empty()? => {}
+            Some(FileType::Directory) if destination.is_empty()? => {}
             Some(_) => return Err(TransferError::Exists { path: given.to_owned() }),
         }
-        mkdirat(&place.parent, &place.temporary, Mode::RWXU).map_err(|error| place.error(error))?;
+        mkdirat(&destination.parent, &destination.temporary, Mode::RWXU)
+            .map_err(|error| destination.error(error))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = openat(&place.parent, &place.temporary, flags, Mode::empty())
-            .map_err(|error| place.error(error))?;
-        Ok(Self { directory, place })
+        let directory = openat(&destination.parent, &destination.temporary, flags, Mode::empty())
+            .map_err(|error| destination.error(error))?;
+        Ok(Self { directory, destination })
     }
 
-    /// Unpacks an archive that nobody vouches for.
+    /// Unpacks an untrusted archive.
     pub fn fill(&self, archive: impl Read) -> Result<Unpacked, TransferError> {
         unpack(archive, self.directory.as_fd(), PLAIN_MODES, Links::Inside)
-            .map_err(|source| TransferError::Tree { path: self.place.given.clone(), source })
+            .map_err(|source| TransferError::Tree { path: self.destination.given.clone(), source })
     }
 
-    /// Puts the directory in its place, once all that is in it would survive a crash of the host.
+    /// Renames the directory to its final path, once its content would survive a crash of the host.
     pub fn commit(mut self) -> Result<(), TransferError> {
-        // One call for what may be a million files.
-        self.place.sync(|| syncfs(&self.directory))?;
-        self.place.take()
+        // One call syncs what may be a million files.
+        self.destination.sync(|| syncfs(&self.directory))?;
+        self.destination.publish()
     }
 }
 
-/// Where something is to be, and where it is until then.
+/// A final path, and the temporary name until then.
 #[derive(Debug)]
-struct Place {
+struct Destination {
     parent: OwnedFd,
     name: OsString,
     temporary: CString,
     given: PathBuf,
-    taken: bool,
+    committed: bool,
 }
 
-impl Place {
+impl Destination {
     fn new(parent: OwnedFd, name: OsString, given: &Path) -> Self {
-        // A name without a zero byte.
+        // The name has no zero byte, so this cannot fail.
         let temporary = format!(".agentiso-{}.tmp", uuid::Uuid::new_v4().simple());
         let temporary = CString::new(temporary).unwrap_or_default();
-        Self { parent, name, temporary, given: given.to_owned(), taken: false }
+        Self { parent, name, temporary, given: given.to_owned(), committed: false }
     }
 
-    /// What does not survive a crash of the host does not take its place.
+    /// Makes the content durable. If that fails, the final path is not touched.
     fn sync(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), TransferError> {
         let synced = fault::write("transfer.sync").and_then(|()| Ok(sync()?));
         synced.map_err(|error| TransferError::io(&self.given, error))
@@ -124,7 +126,7 @@ impl Place {
         TransferError::io(&self.given, error)
     }
 
-    /// What is there at present.
+    /// The type of the file that is at the final path.
     fn kind(&self) -> Result<Option<FileType>, TransferError> {
         match statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(status) => Ok(Some(FileType::from_raw_mode(status.st_mode))),
@@ -144,22 +146,23 @@ impl Place {
         Ok(other.next().is_none())
     }
 
-    /// A rename replaces a link and not what it leads to, and of directories only empty ones.
-    fn take(&mut self) -> Result<(), TransferError> {
+    /// Renames the temporary name to the final one. A rename replaces a link itself and not its target, and only empty
+    /// directories.
+    fn publish(&mut self) -> Result<(), TransferError> {
         renameat(&self.parent, &self.temporary, &self.parent, &self.name).map_err(|error| match error {
             Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR | Errno::ISDIR => {
                 TransferError::Exists { path: self.given.clone() }
             }
             other => self.error(other),
         })?;
-        self.taken = true;
+        self.committed = true;
         fsync(&self.parent).map_err(|error| self.error(error))
     }
 }
 
-impl Drop for Place {
+impl Drop for Destination {
     fn drop(&mut self) {
-        if self.taken {
+        if self.committed {
             return;
         }
         if unlinkat(&self.parent, &self.temporary, AtFlags::empty()) == Err(Errno::ISDIR) {
@@ -168,11 +171,12 @@ impl Drop for Place {
     }
 }
 
-/// Removes a directory of ours and what is in it. What cannot be removed is hidden and has a name that says whose it is.
+/// Removes a directory of ours with its content. Anything that cannot be removed stays under a hidden name with our
+/// prefix.
 fn remove_tree(parent: &OwnedFd, name: &CStr) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(directory) = openat(parent, name, flags, Mode::empty()) else { return };
-    // It may have got the permissions it has in the guest already.
+    // The directory may already have the permissions it has in the guest.
     let _ = fchmod(&directory, Mode::RWXU);
     if let Ok(entries) = Dir::read_from(&directory) {
         for entry in entries.filter_map(Result::ok) {

@@ -1,4 +1,4 @@
-//! Calls beside each other, and calls that an agent without a machine refuses.
+//! Tests of concurrent calls, and of calls that an agent outside a VM refuses.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,7 +11,7 @@ use agentiso_protocol::schema::v1::guest_server::Guest as _;
 use crate::support::TestAgent;
 
 #[tokio::test]
-async fn the_agent_introduces_itself() {
+async fn hello_reports_protocol_stage_and_features() {
     let agent = TestAgent::start().await;
     let hello = agent.client.hello();
     assert_eq!((hello.protocol, hello.stage, hello.init_mode), (1, Stage::Rooted, InitMode::Fast));
@@ -20,7 +20,7 @@ async fn the_agent_introduces_itself() {
 }
 
 #[tokio::test]
-async fn an_agent_refuses_a_host_that_is_too_old() {
+async fn agent_refuses_an_outdated_host() {
     let agent = Agent::new(std::sync::Arc::new(NoMachine));
     let request = HelloRequest { host_version: "0".into(), protocol: 0 };
     let status = agent.hello(tonic::Request::new(request)).await.expect_err("refused");
@@ -45,7 +45,7 @@ async fn many_calls_run_beside_a_long_command() {
             }
         });
     }
-    // More file calls than run at once: they take turns.
+    // More file calls than can run at once: some wait.
     let results = calls.join_all();
     tokio::time::timeout(Duration::from_secs(20), results).await.expect("nothing waits for the long command");
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
@@ -53,7 +53,7 @@ async fn many_calls_run_beside_a_long_command() {
 }
 
 #[tokio::test]
-async fn an_agent_without_a_machine_leaves_its_host_alone() {
+async fn agent_outside_a_vm_refuses_system_calls() {
     let agent = TestAgent::start().await;
     let client = &agent.client;
     let identity = Identity {

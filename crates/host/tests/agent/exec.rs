@@ -1,4 +1,4 @@
-//! Commands.
+//! Tests of commands.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use agentiso_host::agent::{AgentError, ErrorCode, ExecEvent, ExecSpec, OutputStr
 use crate::support::{SOON, TestAgent, eventually, runs};
 
 #[tokio::test]
-async fn output_and_exit_code_come_back() {
+async fn exec_returns_output_and_exit_code() {
     let agent = TestAgent::start().await;
     let outcome = agent.sh("echo out; echo err >&2; exit 3").await;
     assert_eq!((&outcome.stdout.head[..], &outcome.stderr.head[..]), (&b"out\n"[..], &b"err\n"[..]));
@@ -16,13 +16,13 @@ async fn output_and_exit_code_come_back() {
 }
 
 #[tokio::test]
-async fn a_signal_is_told_from_an_exit_code() {
+async fn signal_is_distinguished_from_exit_code() {
     let outcome = TestAgent::start().await.sh("kill -TERM $$").await;
     assert_eq!((outcome.exit_code, outcome.signal), (None, Some(15)));
 }
 
 #[tokio::test]
-async fn input_is_empty_and_the_environment_is_sane() {
+async fn command_has_empty_input_and_usual_environment() {
     let agent = TestAgent::start().await;
     let mut spec = ExecSpec::new("cat; pwd; env", SOON);
     spec.workdir = Some(b"/usr".to_vec());
@@ -38,7 +38,7 @@ async fn input_is_empty_and_the_environment_is_sane() {
 }
 
 #[tokio::test]
-async fn a_missing_working_directory_is_an_error_of_its_own() {
+async fn missing_working_directory_has_its_own_error() {
     let agent = TestAgent::start().await;
     for workdir in ["/does/not/exist", "/etc/passwd"] {
         let mut spec = ExecSpec::new("true", SOON);
@@ -49,7 +49,7 @@ async fn a_missing_working_directory_is_an_error_of_its_own() {
 }
 
 #[tokio::test]
-async fn long_output_is_cut_in_the_middle_and_counted() {
+async fn long_output_loses_its_middle() {
     let agent = TestAgent::start().await;
     let mut spec = ExecSpec::new("seq 1 100000; seq 1 100000 >&2", SOON);
     (spec.head_bytes, spec.tail_bytes) = (10, 13);
@@ -63,7 +63,7 @@ async fn long_output_is_cut_in_the_middle_and_counted() {
 }
 
 #[tokio::test]
-async fn a_gigabyte_of_output_is_drained_quickly_and_cut() {
+async fn gigabyte_of_output_is_drained_and_cut() {
     let agent = TestAgent::start().await;
     let started = Instant::now();
     let mut spec = ExecSpec::new("head -c 1073741824 /dev/zero", Duration::from_secs(120));
@@ -75,7 +75,7 @@ async fn a_gigabyte_of_output_is_drained_quickly_and_cut() {
 }
 
 #[tokio::test]
-async fn a_timeout_keeps_the_output_and_kills_the_whole_group() {
+async fn timeout_keeps_output_and_kills_the_group() {
     let agent = TestAgent::start().await;
     let script = "echo before; sleep 1000 & echo $!; (sleep 1000 & echo $!; wait) & wait";
     let started = Instant::now();
@@ -91,7 +91,7 @@ async fn a_timeout_keeps_the_output_and_kills_the_whole_group() {
 }
 
 #[tokio::test]
-async fn endless_output_does_not_outlive_its_time() {
+async fn endless_output_ends_at_the_timeout() {
     let agent = TestAgent::start().await;
     let outcome = agent.run(ExecSpec::new("yes & yes >&2", Duration::from_millis(300))).await;
     assert!(outcome.timed_out && outcome.stdout.total_bytes > 0 && outcome.stderr.total_bytes > 0);
@@ -130,7 +130,7 @@ async fn losing_the_connection_kills_the_group() {
     }
     let pid = pid.expect("it was started");
     assert!(runs(&pid));
-    // The server task stays; only the connection goes.
+    // The server task stays; only the connection ends.
     let TestAgent { client, server } = agent;
     drop((running, client));
     eventually("it is killed", || !runs(&pid)).await;
@@ -138,7 +138,7 @@ async fn losing_the_connection_kills_the_group() {
 }
 
 #[tokio::test]
-async fn a_process_left_behind_neither_delays_the_answer_nor_dies_of_it() {
+async fn background_process_outlives_the_answer() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("survived");
@@ -174,7 +174,7 @@ async fn output_is_streamed_while_the_command_runs() {
 }
 
 #[tokio::test]
-async fn a_reader_that_pauses_stops_the_command_but_not_its_deadline() {
+async fn paused_reader_does_not_stop_the_deadline() {
     let agent = TestAgent::start().await;
     let mut spec = ExecSpec::new("yes", Duration::from_millis(700));
     spec.stream = true;
@@ -188,7 +188,7 @@ async fn a_reader_that_pauses_stops_the_command_but_not_its_deadline() {
 }
 
 #[tokio::test]
-async fn commands_beyond_the_limit_are_refused_and_nothing_else_is() {
+async fn only_commands_beyond_the_limit_are_refused() {
     let agent = TestAgent::start().await;
     let mut running = Vec::new();
     for _ in 0..limits::MAX_CONCURRENT_EXECS {
@@ -214,7 +214,7 @@ async fn commands_beyond_the_limit_are_refused_and_nothing_else_is() {
 }
 
 #[tokio::test]
-async fn what_no_kernel_takes_is_refused_before_it_is_sent() {
+async fn invalid_commands_are_refused() {
     let agent = TestAgent::start().await;
     let long = ExecSpec::new(vec![b'x'; limits::MAX_COMMAND_BYTES + 1], SOON);
     assert!(matches!(agent.client.exec(long).await, Err(AgentError::RequestTooLarge { .. })));

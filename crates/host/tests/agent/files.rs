@@ -1,4 +1,4 @@
-//! Files.
+//! Tests of reading, writing, editing and listing files.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn forty_megabytes_go_in_and_come_back() {
+async fn large_file_round_trips_through_the_guest() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("new/parents/file");
@@ -42,7 +42,7 @@ async fn forty_megabytes_go_in_and_come_back() {
 }
 
 #[tokio::test]
-async fn content_from_memory_is_written_too() {
+async fn file_is_written_from_memory() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     for content in [vec![], pattern(1), pattern(3 * MIB)] {
@@ -57,7 +57,7 @@ async fn content_from_memory_is_written_too() {
 }
 
 #[tokio::test]
-async fn a_slice_of_a_file_is_read() {
+async fn file_slice_is_read() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("file");
@@ -79,7 +79,7 @@ async fn a_slice_of_a_file_is_read() {
 }
 
 #[tokio::test]
-async fn a_reader_that_stops_early_holds_nothing_up() {
+async fn dropped_reader_frees_its_file_slot() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("file");
@@ -93,7 +93,7 @@ async fn a_reader_that_stops_early_holds_nothing_up() {
 }
 
 #[tokio::test]
-async fn a_queue_of_file_calls_has_an_end() {
+async fn file_calls_beyond_the_queue_are_refused() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("file");
@@ -101,7 +101,7 @@ async fn a_queue_of_file_calls_has_an_end() {
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..limits::MAX_CONCURRENT_FILE_CALLS + limits::MAX_WAITING_FILE_CALLS + 1 {
         let (client, path) = (agent.client.clone(), bytes(&path).to_vec());
-        // Nobody reads from the readers, so those that have their turn keep it.
+        // The readers are never read, so those that run keep their slots.
         calls.spawn(async move { client.read_file(&path, 0, None).await });
     }
     let mut readers = Vec::new();
@@ -112,7 +112,7 @@ async fn a_queue_of_file_calls_has_an_end() {
         }
     };
     assert_eq!(refused.code(), Some(ErrorCode::Busy));
-    // All that have their turn have sent what fits into their windows.
+    // All readers that run have sent as much as fits into their windows.
     while readers.len() < limits::MAX_CONCURRENT_FILE_CALLS {
         readers.push(calls.join_next().await.expect("it has its turn").expect("no panic").expect("a reader"));
     }
@@ -150,7 +150,7 @@ async fn special_files_are_refused_at_once() {
 }
 
 #[tokio::test]
-async fn names_that_are_not_utf_8_are_kept() {
+async fn non_utf8_names_are_kept() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let name = std::ffi::OsString::from_vec(b"a\xff\nb".to_vec());
@@ -162,7 +162,7 @@ async fn names_that_are_not_utf_8_are_kept() {
 }
 
 #[tokio::test]
-async fn a_cancelled_or_broken_upload_leaves_nothing_behind() {
+async fn cancelled_or_broken_upload_leaves_nothing_behind() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("file");
@@ -193,7 +193,7 @@ async fn a_cancelled_or_broken_upload_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_refused_says_why_however_large_it_is() {
+async fn refused_large_upload_states_its_reason() {
     let agent = TestAgent::start().await;
     let content = pattern(8 * MIB);
     let options = WriteOptions { mode: None, create_parents: false };
@@ -225,7 +225,7 @@ async fn directories_are_listed_sorted_with_kinds() {
 }
 
 #[tokio::test]
-async fn a_huge_directory_is_cut() {
+async fn huge_directory_listing_is_cut() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let first = dir.path().join("x");
@@ -238,7 +238,7 @@ async fn a_huge_directory_is_cut() {
 }
 
 #[tokio::test]
-async fn edits_replace_text_and_say_how_often() {
+async fn edits_replace_text_and_count_replacements() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("file");
@@ -253,7 +253,7 @@ async fn edits_replace_text_and_say_how_often() {
 }
 
 #[tokio::test]
-async fn a_link_can_be_looked_at_and_through() {
+async fn stat_follows_links_only_if_asked() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let link = dir.path().join("link");

@@ -1,4 +1,4 @@
-//! Guests that lie, babble or say nothing. The client ends with an error, soon, and never hangs.
+//! Tests of guests that lie, babble or stay silent. The client fails soon and never hangs.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -30,7 +30,7 @@ use crate::support::SOON;
 
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// Small, seeded random numbers: a failure can be repeated.
+/// A small seeded random number generator, so that a failure can be repeated.
 struct Noise(u64);
 
 impl Noise {
@@ -65,14 +65,14 @@ fn framed(payload: &[u8]) -> Vec<u8> {
     payload.chunks(MAX_PAYLOAD).flat_map(|chunk| [&data_header(chunk.len())[..], chunk].concat()).collect()
 }
 
-/// Connects to a guest that answers the opening, sends these bytes and then reads on without a word.
-async fn meet(
+/// Connects to a guest that answers the opening, sends these bytes and then only reads.
+async fn connect_to(
     answer: impl FnOnce(&Nonce) -> Vec<u8> + Send + 'static,
 ) -> Result<AgentClient, HandshakeError> {
     let (host, mut guest) = UnixStream::pair().expect("a pair of sockets");
     let _guest = AbortOnDropHandle::new(tokio::spawn(async move {
         let nonce = read_sync(&mut guest).await;
-        // The host may hang up at any byte.
+        // The host may disconnect at any byte.
         if guest.write_all(&answer(&nonce)).await.is_ok() {
             let mut sink = vec![0; 4096];
             while guest.read(&mut sink).await.is_ok_and(|count| count > 0) {}
@@ -83,13 +83,13 @@ async fn meet(
 }
 
 #[tokio::test]
-async fn a_guest_that_says_nothing_is_given_up() {
-    let result = meet(|_| Vec::new()).await;
+async fn silent_guest_hits_the_deadline() {
+    let result = connect_to(|_| Vec::new()).await;
     assert!(matches!(result, Err(HandshakeError::Link(OpenError::Deadline))), "{result:?}");
 }
 
 #[tokio::test]
-async fn a_guest_that_babbles_without_end_is_given_up() {
+async fn babbling_guest_hits_the_deadline() {
     let (host, mut guest) = UnixStream::pair().expect("a pair of sockets");
     let _guest = AbortOnDropHandle::new(tokio::spawn(async move {
         let noise = Noise(1).bytes(65_536);
@@ -100,18 +100,18 @@ async fn a_guest_that_babbles_without_end_is_given_up() {
 }
 
 #[tokio::test]
-async fn an_answer_to_another_opening_is_no_answer() {
-    let result = meet(|nonce| sync_ack(&nonce.map(|byte| !byte)).to_vec()).await;
+async fn answer_with_wrong_nonce_is_ignored() {
+    let result = connect_to(|nonce| sync_ack(&nonce.map(|byte| !byte)).to_vec()).await;
     assert!(matches!(result, Err(HandshakeError::Link(OpenError::Deadline))), "{result:?}");
 }
 
 #[tokio::test]
 async fn noise_instead_of_frames_is_an_error() {
     for seed in 1..60 {
-        let result = meet(move |nonce| {
+        let result = connect_to(move |nonce| {
             let mut noise = Noise(seed);
             let mut bytes = sync_ack(nonce).to_vec();
-            // Begins with a kind that does not exist, or the noise might wait for more for ever.
+            // The first byte is an unknown kind; otherwise the client might wait for more noise for ever.
             bytes.push(200);
             bytes.extend(noise.bytes(3000));
             bytes
@@ -127,11 +127,12 @@ async fn noise_instead_of_frames_is_an_error() {
 #[tokio::test]
 async fn noise_inside_frames_is_an_error() {
     for seed in 1..60 {
-        let result = meet(move |nonce| {
+        let result = connect_to(move |nonce| {
             let mut bytes = sync_ack(nonce).to_vec();
             let mut noise = Noise(seed * 77);
             let mut payload = noise.bytes(20_000);
-            // The length of the first HTTP/2 frame: short enough to be complete, and of a type that must not come first.
+            // The length of the first HTTP/2 frame: short enough to be complete, and of a type that must not come
+            // first.
             payload[..4].copy_from_slice(&[0, 0, 9, 0]);
             bytes.extend(framed(&payload));
             bytes
@@ -145,8 +146,8 @@ async fn noise_inside_frames_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_oversized_frame_is_refused_by_its_header() {
-    let result = meet(|nonce| {
+async fn oversized_frame_is_refused_by_its_header() {
+    let result = connect_to(|nonce| {
         let mut bytes = sync_ack(nonce).to_vec();
         // SETTINGS, then a HEADERS frame that claims 16 MiB.
         bytes.extend(framed(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 1, 4, 0, 0, 0, 1]));
@@ -157,10 +158,10 @@ async fn an_oversized_frame_is_refused_by_its_header() {
 }
 
 #[tokio::test]
-async fn endless_headers_are_refused() {
-    let result = meet(|nonce| {
+async fn endless_http2_headers_are_refused() {
+    let result = connect_to(|nonce| {
         let mut payload = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
-        // A HEADERS frame without END_HEADERS, then CONTINUATION frames for ever.
+        // A HEADERS frame without END_HEADERS, then endless CONTINUATION frames.
         payload.extend([0, 0, 1, 1, 0, 0, 0, 0, 1, 0x88]);
         for _ in 0..5000 {
             payload.extend([0, 0x04, 0x00, 9, 0, 0, 0, 0, 1]);
@@ -174,7 +175,7 @@ async fn endless_headers_are_refused() {
     assert!(matches!(result, Err(HandshakeError::Hello(_))), "{result:?}");
 }
 
-/// One message, and then another without end.
+/// One message, and then another one repeated endlessly.
 struct Endless {
     first: Option<Vec<u8>>,
     again: Vec<u8>,
@@ -198,7 +199,7 @@ impl hyper::body::Body for Endless {
     }
 }
 
-/// A field of a message that has a length.
+/// A length-delimited field of a message.
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![number << 3 | 2];
     let mut length = content.len();
@@ -211,7 +212,7 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An agent that greets as it should and answers every other call with these messages.
+/// An agent that greets correctly and answers every other call with these messages.
 async fn endless(first: Vec<u8>, again: Vec<u8>) -> (AgentClient, Arc<AtomicUsize>, AbortOnDropHandle<()>) {
     let (host, guest) = UnixStream::pair().expect("a pair of sockets");
     let sent = Arc::new(AtomicUsize::new(0));
@@ -232,7 +233,7 @@ async fn endless(first: Vec<u8>, again: Vec<u8>) -> (AgentClient, Arc<AtomicUsiz
                 Ok(answer.expect("a response"))
             }
         });
-        // It ends when the host has heard enough.
+        // It ends when the host has disconnected.
         let _ended =
             http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(link), service).await;
     }));
@@ -245,7 +246,7 @@ fn is_violation<T>(answer: Result<T, AgentError>) -> bool {
 }
 
 #[tokio::test]
-async fn empty_pieces_without_end_are_refused() {
+async fn endless_empty_pieces_are_refused() {
     let file_info = field(1, &[1 << 3, 1]);
     let (client, _, _guest) = endless(file_info, Vec::new()).await;
     let file = client.read_file("/x", 0, None).await.expect("it begins");
@@ -257,7 +258,7 @@ async fn empty_pieces_without_end_are_refused() {
 }
 
 #[tokio::test]
-async fn endless_listing_is_cut_and_no_longer_read() {
+async fn endless_listing_is_cut() {
     let path = vec!["y".repeat(200); 15].join("/");
     let entry = [field(1, path.as_bytes()), field(2, &[1 << 3, 1])].concat();
     let batch = field(1, &entry).repeat(limits::DIR_BATCH_ENTRIES);
@@ -280,5 +281,5 @@ async fn empty_entries_are_refused_before_decoding() {
     let options = ListOptions { depth: 20, glob: b"" };
     let listing = timeout(SOON, client.list_dir("/x", options)).await.expect("it ends");
     let error = listing.expect_err("too many entries").to_string();
-    assert!(error.contains("a message with more than"), "{error}");
+    assert!(error.contains("malformed message, or more than"), "{error}");
 }

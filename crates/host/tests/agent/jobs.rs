@@ -1,4 +1,4 @@
-//! Jobs, and what all commands are given.
+//! Tests of jobs, and of the variables that all commands get.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn vars(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn a_job_is_seen_while_it_runs_and_as_often_as_wanted_afterwards() {
+async fn job_can_be_polled_during_and_after_running() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let gate = dir.path().join("gate");
@@ -53,7 +53,7 @@ async fn a_job_is_seen_while_it_runs_and_as_often_as_wanted_afterwards() {
 }
 
 #[tokio::test]
-async fn a_kill_ends_the_whole_group_before_it_returns() {
+async fn killing_a_job_ends_its_whole_group() {
     let agent = TestAgent::start().await;
     let id = agent.client.start_job(job("sleep 1000 & echo $!; echo $$; wait")).await.expect("started");
     let mut printed = String::new();
@@ -70,7 +70,7 @@ async fn a_kill_ends_the_whole_group_before_it_returns() {
 }
 
 #[tokio::test]
-async fn a_signal_that_is_handled_leaves_the_job_running() {
+async fn handled_signal_leaves_the_job_running() {
     let agent = TestAgent::start().await;
     let script = "trap 'echo got' USR1; echo ready; while :; do sleep 0.05; done";
     let id = agent.client.start_job(job(script)).await.expect("started");
@@ -87,7 +87,7 @@ async fn a_signal_that_is_handled_leaves_the_job_running() {
 }
 
 #[tokio::test]
-async fn an_unknown_job_is_an_error_that_names_the_known() {
+async fn unknown_job_error_names_known_jobs() {
     let agent = TestAgent::start().await;
     let none = agent.client.poll_job(query(1)).await.expect_err("refused");
     assert_eq!(none.code(), Some(ErrorCode::NoJob));
@@ -95,12 +95,12 @@ async fn an_unknown_job_is_an_error_that_names_the_known() {
     for id in [0, 2, u64::MAX] {
         let error = agent.client.kill_job(id, 9).await.expect_err("refused");
         assert_eq!(error.code(), Some(ErrorCode::NoJob));
-        assert!(error.to_string().contains("there are 1"), "{error}");
+        assert!(error.to_string().contains("known jobs: 1"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_job_that_cannot_start_is_no_job() {
+async fn failed_job_start_leaves_no_job() {
     let agent = TestAgent::start().await;
     let spec = JobSpec { workdir: Some(b"/does/not/exist".to_vec()), ..job("true") };
     let error = agent.client.start_job(spec).await.expect_err("refused");
@@ -111,7 +111,7 @@ async fn a_job_that_cannot_start_is_no_job() {
 }
 
 #[tokio::test]
-async fn endless_output_is_drained_counted_and_kept_in_part() {
+async fn long_job_output_is_kept_in_part() {
     let agent = TestAgent::start().await;
     let id = agent.client.start_job(job("seq 1 2000000; seq 1 10 >&2")).await.expect("started");
     wait(&agent.client, id).await;
@@ -131,7 +131,7 @@ async fn endless_output_is_drained_counted_and_kept_in_part() {
 }
 
 #[tokio::test]
-async fn output_of_many_jobs_is_bounded_and_the_oldest_goes_first() {
+async fn oldest_job_output_is_dropped_first() {
     let agent = TestAgent::start().await;
     let each = limits::MAX_CAPTURE_BYTES;
     let jobs = limits::MAX_JOBS_OUTPUT_BYTES as u64 / each + 2;
@@ -150,7 +150,7 @@ async fn output_of_many_jobs_is_bounded_and_the_oldest_goes_first() {
 }
 
 #[tokio::test]
-async fn no_more_jobs_run_than_are_allowed_and_commands_go_on() {
+async fn jobs_beyond_the_limit_are_refused() {
     let agent = TestAgent::start().await;
     for number in 1..=limits::MAX_RUNNING_JOBS as u64 {
         assert_eq!(agent.client.start_job(job("sleep 1000")).await.expect("started"), number);
@@ -166,7 +166,7 @@ async fn no_more_jobs_run_than_are_allowed_and_commands_go_on() {
 }
 
 #[tokio::test]
-async fn the_oldest_of_a_thousand_jobs_is_forgotten() {
+async fn oldest_ended_job_beyond_thousand_is_forgotten() {
     let agent = TestAgent::start().await;
     let lasting = agent.client.start_job(job("sleep 1000")).await.expect("started");
     for number in 2..=limits::MAX_JOBS as u64 + 1 {
@@ -182,7 +182,7 @@ async fn the_oldest_of_a_thousand_jobs_is_forgotten() {
 }
 
 #[tokio::test]
-async fn a_command_that_ends_in_time_is_no_job() {
+async fn command_ending_in_time_leaves_no_job() {
     let agent = TestAgent::start().await;
     let ended = agent.client.exec_or_job(job("echo out; exit 7"), SOON, 1000, 0).await.expect("it ran");
     assert_eq!(
@@ -193,7 +193,7 @@ async fn a_command_that_ends_in_time_is_no_job() {
 }
 
 #[tokio::test]
-async fn a_command_that_takes_too_long_becomes_a_job_and_goes_on() {
+async fn slow_command_becomes_a_job() {
     let agent = TestAgent::start().await;
     let started = Instant::now();
     let script = "echo before; sleep 2; echo after";
@@ -205,7 +205,7 @@ async fn a_command_that_takes_too_long_becomes_a_job_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_command_that_nobody_waits_for_is_killed_before_it_becomes_a_job() {
+async fn abandoned_command_is_killed_before_becoming_a_job() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("pids");
@@ -227,7 +227,7 @@ async fn a_command_that_nobody_waits_for_is_killed_before_it_becomes_a_job() {
 }
 
 #[tokio::test]
-async fn stored_variables_reach_every_kind_of_command_and_those_of_a_call_win() {
+async fn call_variables_override_stored_variables() {
     let agent = TestAgent::start().await;
     let client = &agent.client;
     assert_eq!(client.set_env(vars(&[("A", "1"), ("B", "2")])).await.expect("set"), 2);

@@ -1,4 +1,4 @@
-//! A port of the guest that the host serves.
+//! Tests of a port in the guest that the host serves.
 
 use std::net::{Ipv4Addr, TcpListener as StdListener};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::support::{SOON, TestAgent};
 
-/// A port that nobody has.
+/// A free port.
 fn free_port() -> u16 {
     let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     listener.local_addr().expect("bound").port()
@@ -26,7 +26,7 @@ async fn listen(agent: &TestAgent) -> (u16, LocalListener) {
 }
 
 #[tokio::test]
-async fn a_program_is_heard_and_answered_and_its_end_is_known() {
+async fn guest_program_exchanges_data_with_the_listener() {
     let agent = TestAgent::start().await;
     let (port, mut listener) = listen(&agent).await;
     for length in [3, 300_000] {
@@ -52,7 +52,7 @@ async fn a_program_is_heard_and_answered_and_its_end_is_known() {
 }
 
 #[tokio::test]
-async fn a_program_that_goes_before_it_has_read_everything_is_told_apart() {
+async fn unread_answer_is_reported_as_an_error() {
     let agent = TestAgent::start().await;
     let (port, mut listener) = listen(&agent).await;
     let mut asking = program(port).await;
@@ -70,7 +70,7 @@ async fn a_program_that_goes_before_it_has_read_everything_is_told_apart() {
 }
 
 #[tokio::test]
-async fn the_port_is_free_again_when_nobody_listens_and_a_taken_one_is_refused() {
+async fn listener_refuses_taken_ports_and_frees_its_own() {
     let agent = TestAgent::start().await;
     let (port, listener) = listen(&agent).await;
     assert!(StdListener::bind((Ipv4Addr::LOCALHOST, port)).is_err(), "it is taken");
@@ -89,7 +89,7 @@ async fn the_port_is_free_again_when_nobody_listens_and_a_taken_one_is_refused()
 }
 
 #[tokio::test]
-async fn only_so_many_programs_are_carried_at_once_and_the_next_comes_when_one_has_gone() {
+async fn local_connections_beyond_the_limit_wait() {
     let agent = TestAgent::start().await;
     let (port, mut listener) = listen(&agent).await;
     let mut programs = Vec::new();

@@ -1,12 +1,12 @@
-//! The client against the real agent, over sockets instead of a machine's port.
+//! Tests of the client against the real agent, over sockets instead of a VM's port.
 
 mod calls;
+mod entropy;
 mod exec;
 mod files;
 mod hostile;
 mod jobs;
 mod local;
 mod resync;
-mod stirred;
 mod support;
 mod trees;

@@ -1,4 +1,4 @@
-//! Connections that end anywhere, on a stream that goes on.
+//! Tests of connections that end anywhere, on a stream that continues.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::{SOON, eventually, runs};
 
-/// Copies in pieces of an odd size, so that what is cut off is cut in the middle of a frame.
+/// Copies in pieces of an odd size, so that the stream is cut in the middle of a frame.
 async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
     let mut piece = vec![0; 4999];
     while let Ok(count) = from.read(&mut piece).await
@@ -24,12 +24,12 @@ async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin)
     {}
 }
 
-/// One stream to the agent behind a socket that takes one client after the other, as QEMU does.
+/// One stream to the agent behind a socket that serves one client after the other, as QEMU does.
 async fn switchboard(listener: UnixListener, mut agent: UnixStream) {
     while let Ok((mut client, _)) = listener.accept().await {
         let (from_client, to_client) = client.split();
         let (from_agent, to_agent) = agent.split();
-        // Each direction goes on by itself; when one ends, the other is cut off.
+        // Each direction runs by itself; when one ends, the other is cut off.
         tokio::select! {
             () = copy(from_client, to_agent) => {}
             () = copy(from_agent, to_client) => {}
@@ -49,7 +49,7 @@ fn start(path: &Path) -> [AbortOnDropHandle<()>; 2] {
 }
 
 #[tokio::test]
-async fn a_connection_cut_anywhere_is_followed_by_one_that_works() {
+async fn reconnect_works_after_a_cut_anywhere() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("agent.sock");
     let large = dir.path().join("large");
@@ -71,13 +71,13 @@ async fn a_connection_cut_anywhere_is_followed_by_one_that_works() {
         );
         drop(tokio::time::timeout(Duration::from_millis(round % 7), upload).await);
     }
-    // The stream to the agent never ends: what the last connection left is cleared by the next.
+    // The stream to the agent never ends: the next connection cleans up after the last one.
     let _last = AgentClient::connect(&path, Instant::now() + SOON).await.expect("connected");
     eventually("no upload is left", || std::fs::read_dir(dir.path()).expect("listed").count() == 2).await;
 }
 
 #[tokio::test]
-async fn another_connection_ends_the_commands_of_the_one_before() {
+async fn new_connection_ends_earlier_commands() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("agent.sock");
     let _tasks = start(&path);
@@ -93,7 +93,7 @@ async fn another_connection_ends_the_commands_of_the_one_before() {
 }
 
 #[tokio::test]
-async fn a_job_and_the_environment_outlive_the_connection_that_made_them() {
+async fn jobs_and_environment_outlive_their_connection() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("agent.sock");
     let _tasks = start(&path);
@@ -118,7 +118,7 @@ async fn a_job_and_the_environment_outlive_the_connection_that_made_them() {
 }
 
 #[tokio::test]
-async fn an_agent_stuck_in_a_frame_is_freed() {
+async fn agent_stuck_in_a_frame_resynchronizes() {
     for stuck in [0, 1, 3, 100, 16 * 1024 - 1] {
         let (mut host, guest) = UnixStream::pair().expect("a pair of sockets");
         let _server = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -133,7 +133,7 @@ async fn an_agent_stuck_in_a_frame_is_freed() {
 }
 
 #[tokio::test]
-async fn a_socket_that_appears_late_is_waited_for() {
+async fn connect_waits_for_a_late_socket() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("agent.sock");
     let late = path.clone();
@@ -147,7 +147,7 @@ async fn a_socket_that_appears_late_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_socket_that_never_appears_is_given_up() {
+async fn connect_gives_up_at_its_deadline() {
     let dir = tempfile::tempdir().expect("a directory");
     let deadline = Instant::now() + Duration::from_millis(300);
     let error = AgentClient::connect(dir.path().join("none"), deadline).await.expect_err("given up");
@@ -158,7 +158,7 @@ async fn a_socket_that_never_appears_is_given_up() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_link_is_noticed() {
+async fn lost_link_fails_running_calls() {
     let (host, guest) = UnixStream::pair().expect("a pair of sockets");
     let server = tokio::spawn(async move {
         drop(serve(guest, Arc::new(NoMachine)).await);
@@ -175,9 +175,9 @@ async fn the_end_of_the_link_is_noticed() {
 }
 
 #[tokio::test]
-async fn an_agent_that_died_is_noticed_when_the_next_one_starts() {
+async fn restarted_agent_closes_the_old_connection() {
     let (near, far) = UnixStream::pair().expect("a pair of sockets");
-    // A second descriptor of the same end stands for the port, which stays when the agent goes.
+    // A second descriptor of the same end represents the port, which stays when the agent ends.
     let far = far.into_std().expect("a socket");
     let kept = far.try_clone().expect("a second descriptor");
     let agent = |stream: std::os::unix::net::UnixStream| {

@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Long enough for a busy machine, short enough to notice a hang.
+/// Long enough for a busy host, short enough to notice a hang.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// An agent and a client of it.
@@ -41,7 +41,7 @@ impl TestAgent {
     }
 }
 
-/// Waits until something holds that no event announces.
+/// Waits for a condition that no event announces.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let waiting = async {
         while !holds() {
@@ -51,7 +51,7 @@ pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     assert!(timeout(SOON, waiting).await.is_ok(), "{what}");
 }
 
-/// Whether a process runs; one that waits to be reaped does not.
+/// Whether a process runs; a zombie does not.
 pub(crate) fn runs(pid: &str) -> bool {
     let Ok(stat) = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")) else { return false };
     let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());

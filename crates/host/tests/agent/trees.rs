@@ -1,4 +1,4 @@
-//! Whole directories, both ways, and listings of several levels.
+//! Tests of whole directories in both directions, and of listings of several levels.
 
 use std::fs;
 use std::os::fd::AsFd as _;
@@ -13,7 +13,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[tokio::test]
-async fn a_directory_goes_out_and_comes_back() {
+async fn directory_round_trips_through_the_guest() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let (from, to, back) = (dir.path().join("from"), dir.path().join("to"), dir.path().join("back"));
@@ -46,7 +46,7 @@ async fn a_directory_goes_out_and_comes_back() {
 }
 
 #[tokio::test]
-async fn an_upload_that_ends_early_leaves_nothing() {
+async fn failed_tree_upload_leaves_nothing() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let target = dir.path().join("target");
@@ -65,7 +65,7 @@ async fn an_upload_that_ends_early_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn several_levels_are_listed_by_pattern() {
+async fn listing_honours_depth_and_pattern() {
     let agent = TestAgent::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     fs::create_dir_all(dir.path().join("a/b")).expect("made");

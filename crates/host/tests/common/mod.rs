@@ -1,4 +1,4 @@
-//! The language of these tests: a host with artefacts, and guests that run commands.
+//! Helpers of these tests: a host with artefacts, and guests that run commands.
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
 use std::collections::HashSet;
@@ -24,14 +24,14 @@ use agentiso_host::{
 /// Long enough for software emulation on a busy host.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(110);
 
-/// What machines are made from.
+/// The files that VMs are made from.
 pub(crate) struct Artefacts {
     pub(crate) kernel: PathBuf,
     pub(crate) initrd: PathBuf,
     pub(crate) disk: PathBuf,
 }
 
-/// The artefacts that the environment names, or the reason why there are none.
+/// The artefacts named in the environment, or the reason why there are none.
 pub(crate) fn artefacts() -> Result<Artefacts, String> {
     if let Some(dir) = std::env::var_os("AGENTISO_TEST_ARTEFACTS").map(PathBuf::from) {
         let found = Artefacts {
@@ -64,7 +64,7 @@ pub(crate) fn artefacts() -> Result<Artefacts, String> {
     }
 }
 
-/// Artefacts, or a return from the test after its skip was recorded.
+/// The artefacts; if there are none, records a skip and returns from the test.
 #[macro_export]
 macro_rules! artefacts_or_skip {
     () => {
@@ -87,7 +87,7 @@ pub(crate) struct TestHost {
     made: Mutex<Vec<MachineRecord>>,
 }
 
-/// A test that fails leaves no machine behind, though dropping a [`Machine`] does not end it.
+/// A failed test leaves no VM behind, although dropping a [`Machine`] does not end it.
 impl Drop for TestHost {
     fn drop(&mut self) {
         for record in self.made.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
@@ -99,20 +99,20 @@ impl Drop for TestHost {
 }
 
 impl TestHost {
-    /// A host with templates that all tests share: made once, by whoever is first.
+    /// A host with templates that all tests share: made once, by the first test.
     pub(crate) async fn sharing(artefacts: &Artefacts) -> Self {
         let templates = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-templates");
         let host = Self::with_templates(artefacts, templates).await;
-        // Those of earlier builds of the guest are of no use any more.
+        // Templates of earlier builds of the guest are useless.
         host.hypervisor.templates().prune(&HashSet::from([host.image.id.clone()])).unwrap();
         host
     }
 
-    /// A host that has never seen a machine.
+    /// A host without templates.
     pub(crate) async fn fresh(artefacts: &Artefacts) -> Self {
         let templates = tempfile::tempdir().unwrap().keep();
         let mut host = Self::with_templates(artefacts, templates.clone()).await;
-        // The directory goes with the host.
+        // The directory is removed with the host.
         let own = host.dir.path().join("templates");
         std::fs::rename(&templates, &own).or_else(|_| std::fs::create_dir(&own)).unwrap();
         host.settings.templates_dir = own;
@@ -187,13 +187,13 @@ impl TestHost {
         booted
     }
 
-    /// Keeps an eye on a machine that was not made by [`TestHost::create`].
+    /// Registers a VM that was not made by [`TestHost::create`], so that it is ended with the host.
     pub(crate) fn watch(&self, booted: Booted) -> Booted {
         self.made.lock().unwrap().push(booted.machine.record().clone());
         booted
     }
 
-    /// A fork of a snapshot, up and running.
+    /// A running fork of a snapshot.
     pub(crate) async fn fork(&self, source: &MachineSpec, snapshot: SnapshotId) -> (MachineSpec, Booted) {
         let fork = self.spec(source.resources);
         self.hypervisor.branch(source, snapshot, &fork).await.unwrap();
@@ -209,7 +209,7 @@ impl TestHost {
         id
     }
 
-    /// Everything the host has in its run directory, but for the places where a daemon would listen for network cards.
+    /// Everything in the host's run directory, except the sockets at which a daemon would listen for network cards.
     pub(crate) fn run_entries(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.settings.run_dir).into_iter().flatten().flatten();
         let is_net =
@@ -238,7 +238,7 @@ pub(crate) async fn start_counter(machine: &Machine) {
     wait_for_count(machine, 1).await;
 }
 
-/// The counter once it has come to a number. Its file is empty for a moment whenever it is written.
+/// Waits until the counter has reached a number. Its file is empty for a moment whenever it is written.
 pub(crate) async fn wait_for_count(machine: &Machine, at_least: u64) -> u64 {
     let wait = format!(
         "until n=$(cat /root/count 2>/dev/null); [ ${{n:-0}} -ge {at_least} ]; do sleep 0.05; done; echo $n"

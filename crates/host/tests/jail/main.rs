@@ -1,5 +1,5 @@
-//! A QEMU that was taken over, played by this very program: started in the jail as QEMU is, it tries everything that
-//! would take it further, and must fail at each; and it must be able to do what QEMU needs.
+//! Tests of the jail with a taken-over QEMU, which this very program plays: started in the jail like QEMU, it tries
+//! everything that would give it more access and must fail at each attempt; and it must be able to do what QEMU needs.
 
 mod prisoner;
 mod world;
@@ -11,12 +11,13 @@ use std::time::Duration;
 use agentiso_core::config;
 use agentiso_host::jail::Jail;
 use agentiso_host::{Hypervisor, HypervisorError, HypervisorSettings};
+use prisoner::Attempt;
 use world::World;
 
-/// An ordinary user, for a suite that root runs.
+/// An ordinary user, for a test run as root.
 const ORDINARY: u32 = 65_533;
 
-/// Without one first: what cannot be done there proves nothing in the jail.
+/// Runs without a jail first: an attempt that fails there proves nothing in the jail.
 async fn play_with_and_without(jail: Jail) {
     World::new(Jail::None).play().await;
     World::new(jail).play().await;
@@ -27,7 +28,7 @@ fn is_root() -> bool {
 }
 
 #[tokio::test]
-async fn a_jailed_program_of_roots_reaches_nothing_else() {
+async fn root_jail_confines_a_program() {
     if !is_root() {
         agentiso_testkit::record_skip("users of their own need root");
         return;
@@ -35,18 +36,18 @@ async fn a_jailed_program_of_roots_reaches_nothing_else() {
     play_with_and_without(Jail::Users).await;
 }
 
-/// Root plays an ordinary user, in a process that has given up everything.
+/// As root, the test runs again as an ordinary user, in a process that has given up all privileges.
 #[tokio::test]
 async fn user_jail_confines_a_program() {
     if !is_root() {
         play_with_and_without(Jail::UserNamespace).await;
         return;
     }
-    play_as_an_ordinary_user("played_by_an_ordinary_user");
+    play_as_an_ordinary_user("user_jail_confines_a_program");
 }
 
 #[tokio::test]
-async fn program_under_landlock_reaches_nothing_else() {
+async fn landlock_jail_confines_a_program() {
     // The number of the call that asks for the version is the same on all architectures.
     // SAFETY: with this flag the kernel reads no pointer.
     let version = unsafe { libc::syscall(444, std::ptr::null::<u8>(), 0, 1) };
@@ -58,9 +59,10 @@ async fn program_under_landlock_reaches_nothing_else() {
         play_with_and_without(Jail::Landlock).await;
         return;
     }
-    play_as_an_ordinary_user("played_by_an_ordinary_user_under_landlock");
+    play_as_an_ordinary_user("landlock_jail_confines_a_program");
 }
 
+/// Runs a test again as an ordinary user.
 fn play_as_an_ordinary_user(test: &str) {
     let dir = tempfile::Builder::new().prefix("jail").tempdir_in("/tmp").unwrap();
     let program = dir.path().join("suite");
@@ -73,7 +75,7 @@ fn play_as_an_ordinary_user(test: &str) {
     let output = Command::new("setpriv")
         .args(["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps=-all"])
         .arg(&program)
-        .args(["--ignored", "--exact", "--nocapture", test])
+        .args(["--exact", "--nocapture", test])
         .current_dir("/tmp")
         .env("TMPDIR", "/tmp")
         .output()
@@ -83,19 +85,7 @@ fn play_as_an_ordinary_user(test: &str) {
     assert!(output.status.success() && told.contains("1 passed"), "{told}");
 }
 
-#[tokio::test]
-#[ignore = "started by the test above, as an ordinary user"]
-async fn played_by_an_ordinary_user() {
-    play_with_and_without(Jail::UserNamespace).await;
-}
-
-#[tokio::test]
-#[ignore = "started by the test above, as an ordinary user"]
-async fn played_by_an_ordinary_user_under_landlock() {
-    play_with_and_without(Jail::Landlock).await;
-}
-
-/// A QEMU that needs a shell, which is not in the jail.
+/// The QEMU of this test needs a shell, which is not in the jail.
 #[tokio::test]
 async fn unavailable_required_jail_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -130,8 +120,23 @@ async fn unavailable_required_jail_is_refused() {
     }
 }
 
+/// With a plan, this test is the prisoner itself. Without one it starts a prisoner outside a jail.
 #[test]
-#[ignore = "started in the jail"]
-fn prisoner() {
-    prisoner::try_everything();
+fn prisoner_reports_each_attempt() {
+    if let Some(plan) = prisoner::given_plan() {
+        return prisoner::try_everything(&plan);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let plan = dir.path().join(prisoner::PLAN);
+    let path = |path: std::path::PathBuf| path.display().to_string();
+    let attempts = [
+        ("of a file", Attempt::Read(path(plan.clone()))),
+        ("of nothing", Attempt::Read(path(dir.path().join("none")))),
+    ];
+    std::fs::write(&plan, serde_json::to_vec(&attempts).unwrap()).unwrap();
+    let prisoner = std::env::current_exe().unwrap();
+    let output = Command::new(prisoner).args(prisoner::arguments(&plan)).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("[of a file] done\n") && told.contains("[of nothing] refused, No such"), "{told}");
 }

@@ -1,4 +1,4 @@
-//! What the program in the jail tries. It prints a line for each attempt: its name, and how it went.
+//! The attempts of the program in the jail. It prints a line for each: its name, and the result.
 #![expect(clippy::print_stdout, reason = "it is how the prisoner reports")]
 
 use std::ffi::CString;
@@ -10,6 +10,7 @@ use std::os::fd::FromRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
+use std::path::{Path, PathBuf};
 use std::ptr;
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,7 @@ const FS_IOC_SETFLAGS: libc::c_ulong = 0x4008_6602;
 const KEYCTL_GET_KEYRING_ID: libc::c_long = 0;
 const SESSION_KEYRING: libc::c_long = -3;
 
-/// One thing to try. None of them changes the host where it succeeds.
+/// One attempt. None of them changes the host if it succeeds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Attempt {
     Read(String),
@@ -32,23 +33,23 @@ pub(crate) enum Attempt {
     /// Makes a file and removes it.
     Create(String),
     WriteGiven(i32),
-    /// Opens a file once more, for writing, by the name that its descriptor has.
+    /// Opens a file again, for writing, by the path of its descriptor.
     Reopen(i32),
-    /// Mode, times, an attribute and the flags of a file that is open.
+    /// Changes the mode, times, an attribute and the flags of an open file.
     ModeOfGiven(i32),
     TimesOfGiven(i32),
     AttributeOfGiven(i32),
     FlagsOfGiven(i32),
     LockGiven(i32),
     LeaseGiven(i32),
-    /// Has the kernel signal another process about a descriptor.
+    /// Makes the kernel signal another process about a descriptor.
     SignalsOfGiven(i32, i32),
     Mode(String),
     Watch(String),
     List(String),
     Connect(String),
     ConnectAbstract(String),
-    /// A datagram from a socket that was made as one of a pair.
+    /// Sends a datagram from a socket that was made as one of a pair.
     Datagram(String),
     Tcp(u16),
     Udp(u16),
@@ -57,7 +58,7 @@ pub(crate) enum Attempt {
     Resolve(String),
     Signal(i32),
     Trace(i32),
-    /// Of a process, at an address of its.
+    /// Reads the memory of a process at an address.
     Memory(i32, u64),
     Hold(i32),
     Limits(i32),
@@ -73,7 +74,7 @@ pub(crate) enum Attempt {
     MakeDevice(String),
     Chroot,
     HaveCapabilities,
-    /// There are some that it could be given.
+    /// Succeeds if the bounding set still has a capability.
     RegainCapabilities,
     GainPrivileges,
     ExceedLimits,
@@ -81,9 +82,22 @@ pub(crate) enum Attempt {
     SignalItself,
 }
 
-/// Reads the attempts from the file that the last argument names.
-pub(crate) fn try_everything() {
-    let plan = std::env::args().next_back().unwrap();
+/// The name of the file that lists the attempts.
+pub(crate) const PLAN: &str = "plan";
+
+/// The arguments that start this program as a prisoner with that plan.
+pub(crate) fn arguments(plan: &Path) -> [String; 4] {
+    let plan = plan.display().to_string();
+    ["--exact".to_owned(), "--nocapture".to_owned(), "prisoner_reports_each_attempt".to_owned(), plan]
+}
+
+/// The plan that this program was started with, if it is a prisoner.
+pub(crate) fn given_plan() -> Option<PathBuf> {
+    let last = PathBuf::from(std::env::args_os().next_back()?);
+    last.file_name().is_some_and(|name| name == PLAN).then_some(last)
+}
+
+pub(crate) fn try_everything(plan: &Path) {
     let attempts: Vec<(String, Attempt)> = serde_json::from_slice(&fs::read(plan).unwrap()).unwrap();
     for (name, attempt) in attempts {
         let outcome = match attempt.run() {
@@ -147,7 +161,7 @@ impl Attempt {
                 Self::Udp(port) => {
                     UdpSocket::bind("0.0.0.0:0")?.send_to(b"x", ("127.0.0.1", *port)).map(drop)
                 }
-                // Nobody could connect to what it listens on, itself included.
+                // Nothing could connect to its listening socket, not even itself.
                 Self::Listen => {
                     let listener = TcpListener::bind("127.0.0.1:0")?;
                     TcpStream::connect(listener.local_addr()?).map(drop)
@@ -155,9 +169,9 @@ impl Attempt {
                 Self::Family(family) => told(libc::socket(*family, libc::SOCK_DGRAM, 0).into()),
                 Self::Resolve(name) => (name.as_str(), 80).to_socket_addrs().map(drop),
 
-                // Signal 0 is not sent; it only asks whether one could be.
+                // Signal 0 is not sent; it only checks whether one could be.
                 Self::Signal(pid) => told(libc::kill(*pid, 0).into()),
-                // Seized, a process goes on, and is let go when its tracer ends.
+                // A seized process continues, and is released when its tracer ends.
                 Self::Trace(pid) => told(libc::ptrace(libc::PTRACE_SEIZE, *pid, 0, 0)),
                 Self::Memory(pid, address) => {
                     let mut byte = 0_u8;
@@ -212,7 +226,7 @@ impl Attempt {
                     if fixed == 1 { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
                 }
                 Self::ExceedLimits => limits(),
-                // It is the first process of its own, and there is no other.
+                // It is the first process of its own namespace, and there is no other.
                 Self::CountProcesses if std::process::id() == 1 => Err(io::ErrorKind::NotFound.into()),
                 Self::CountProcesses => Ok(()),
                 Self::SignalItself => {
@@ -246,7 +260,7 @@ fn limits() -> io::Result<()> {
 /// The result of a `clone`. The child ends at once.
 fn ended(pid: libc::c_long) -> io::Result<()> {
     told(pid)?;
-    // SAFETY: the child of a process with threads may do nothing but this; nobody asks how it ended.
+    // SAFETY: the child of a process with threads may do nothing but this; its exit status is not read.
     unsafe {
         if pid == 0 {
             libc::_exit(0);

@@ -1,4 +1,4 @@
-//! A host with everything on it that a prisoner must not reach, and what it needs.
+//! A host with everything that a prisoner must not reach, and everything that it needs.
 
 use std::fs::{self, File};
 use std::net::{TcpListener, UdpSocket};
@@ -14,11 +14,11 @@ use agentiso_core::ids::WorkspaceId;
 use agentiso_host::jail::{Cell, Jail, View, of_process, uid_of};
 use agentiso_host::process::{Exit, Launch, Priority};
 
-use crate::prisoner::Attempt;
+use crate::prisoner::{self, Attempt};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Another workspace's QEMU, for who looks at processes only.
+/// A process that represents another workspace's QEMU.
 struct Neighbour(Child);
 
 impl Drop for Neighbour {
@@ -28,12 +28,12 @@ impl Drop for Neighbour {
     }
 }
 
-/// Who can do without a jail what is forbidden in one.
+/// The users who can do without a jail what is forbidden in one.
 #[derive(Clone, Copy, Debug)]
-enum By {
+enum PossibleFor {
     Anybody,
     Root,
-    /// It depends on the host's devices, file systems and kernel.
+    /// Depends on the host's devices, file systems and kernel.
     SomeHosts,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(jail: Jail) -> Self {
-        // A daemon may have been started with any; the strictest must not matter.
+        // A daemon may have been started with any umask; the strictest one must not matter.
         rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
         let dir = tempfile::Builder::new().prefix("jw").tempdir_in("/tmp").unwrap();
         let world = Self {
@@ -84,7 +84,7 @@ impl World {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// A file that every user could read who sees it.
+    /// Makes a file that every user who sees it could read.
     fn write(&self, name: &str, content: &[u8]) {
         fs::write(self.path(name), content).unwrap();
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o644)).unwrap();
@@ -98,14 +98,14 @@ impl World {
         path
     }
 
-    /// What must be refused in a jail, and can be done by these without one.
-    fn forbidden(&self, frozen: i32) -> Vec<(&'static str, Attempt, By)> {
+    /// The attempts that must be refused in a jail, and the users who succeed without one.
+    fn forbidden(&self, frozen: i32) -> Vec<(&'static str, Attempt, PossibleFor)> {
         let text = |name: &str| self.text(name);
         let pid = self.neighbour.0.id() as i32;
         let daemon = std::process::id() as i32;
-        let of_root = |name, attempt| (name, attempt, By::Root);
-        let of_anybody = |name, attempt| (name, attempt, By::Anybody);
-        let of_some_hosts = |name, attempt| (name, attempt, By::SomeHosts);
+        let of_root = |name, attempt| (name, attempt, PossibleFor::Root);
+        let of_anybody = |name, attempt| (name, attempt, PossibleFor::Anybody);
+        let of_some_hosts = |name, attempt| (name, attempt, PossibleFor::SomeHosts);
         let key = text("home/.ssh/id_ed25519");
         let mut forbidden = vec![
             of_root("reads the host's passwords", Attempt::Read("/etc/shadow".to_owned())),
@@ -169,15 +169,15 @@ impl World {
             of_anybody("exceeds its limits", Attempt::ExceedLimits),
         ];
         if self.jail != Jail::Landlock {
-            // It shares the host's numbers of processes; what it must not do with them is above. And an ordinary user may
-            // not give up for good what it does not have.
+            // Under Landlock a program shares the host's process ids; the attempts above cover what it must not do with
+            // them. And an ordinary user cannot drop capabilities for good that it does not have.
             forbidden.push(of_anybody("sees other processes", Attempt::CountProcesses));
             forbidden.push(of_root("could have capabilities", Attempt::RegainCapabilities));
         }
         forbidden
     }
 
-    /// What holds without a jail too, because of what a program is given and how every program is started.
+    /// The attempts that fail without a jail too, because of how every program is started and what it is given.
     fn impossible(&self, frozen: i32) -> Vec<(&'static str, Attempt)> {
         vec![
             ("writes to its base layer", Attempt::WriteGiven(frozen)),
@@ -232,10 +232,10 @@ impl World {
         let forbidden = self.forbidden(frozen.as_raw_fd());
         let impossible = self.impossible(frozen.as_raw_fd());
         let needed = self.needed(head.as_raw_fd(), network.as_raw_fd());
-        let plan = self.path("plan");
+        let plan = self.path(prisoner::PLAN);
         let all = forbidden.iter().map(|(name, attempt, _)| (*name, attempt.clone()));
         let all: Vec<_> = all.chain(impossible.iter().chain(&needed).cloned()).collect();
-        self.write("plan", &serde_json::to_vec(&all).unwrap());
+        self.write(prisoner::PLAN, &serde_json::to_vec(&all).unwrap());
         let told = self.run(&plan, uid, vec![head, frozen, network]).await;
         let is_done = |name: &str| {
             let mark = format!("[{name}] ");
@@ -246,12 +246,12 @@ impl World {
         assert_eq!(reached.collect::<Vec<_>>(), Vec::<&str>::new(), "{told}");
         let missing = needed.iter().map(|(name, _)| *name).filter(|name| !is_done(name));
         assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new(), "{told}");
-        // An attempt that is refused without a jail too would say nothing about jails.
+        // An attempt that is refused without a jail too would prove nothing about jails.
         let is_root = rustix::process::geteuid().is_root();
         let unexpected = forbidden.iter().filter(|(name, _, by)| match (self.jail, by) {
-            (Jail::None, By::Anybody) => !is_done(name),
-            (Jail::None, By::Root) => is_root && !is_done(name),
-            (Jail::None, By::SomeHosts) => false,
+            (Jail::None, PossibleFor::Anybody) => !is_done(name),
+            (Jail::None, PossibleFor::Root) => is_root && !is_done(name),
+            (Jail::None, PossibleFor::SomeHosts) => false,
             (Jail::Users | Jail::UserNamespace | Jail::Landlock, _) => is_done(name),
         });
         assert_eq!(unexpected.map(|(name, ..)| *name).collect::<Vec<_>>(), Vec::<&str>::new(), "{told}");
@@ -269,11 +269,10 @@ impl World {
             .show(&self.path("building/ram"), View::Writable)
             .show(&self.path("run/n-own.d"), View::ReadOnly)
             .scratch(&self.path("run/own"));
-        let arguments = ["--ignored", "--exact", "--nocapture", "prisoner", plan.to_str().unwrap()];
         let log = self.path("log");
         let launch = Launch {
             program,
-            arguments: arguments.map(Into::into).to_vec(),
+            arguments: prisoner::arguments(plan).map(Into::into).to_vec(),
             log: log.clone(),
             inherited,
             priority: Priority::Ordinary,

@@ -1,4 +1,4 @@
-//! What counts towards a workspace's limit: what it wrote, whoever shares it, and nothing that it inherited.
+//! Tests of the bytes that count towards a workspace's limit: its own writes, shared or not, and nothing inherited.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::lab::Lab;
 use crate::memory_lab::MemoryLab;
 use crate::qcow2_lab::Qcow2Lab;
 
-/// What a layer takes beside its blocks.
+/// The most that a layer takes besides its blocks.
 const TABLES: u64 = 6 * BLOCK;
 
-/// Blocks that are written here, more than any tables take.
+/// A number of blocks that takes more space than any tables.
 const MANY: u64 = 10;
 
 macro_rules! for_every_backend {
@@ -30,17 +30,17 @@ macro_rules! for_every_backend {
 }
 
 for_every_backend! {
-    a_layer_counts_for_whoever_wrote_it_shared_or_not
-    what_a_fork_inherited_never_counts_for_it_and_what_it_writes_does
-    a_keyframe_of_what_was_inherited_counts_as_little
-    a_record_that_does_not_say_what_was_inherited_does_not_let_anybody_jump_over_a_limit
+    shared_layer_is_charged_to_its_writer
+    fork_is_charged_only_for_its_writes
+    keyframe_of_inherited_layers_is_not_charged
+    record_without_inheritance_charges_only_new_writes
 }
 
 async fn charged<B: Lab>(bench: &Bench<B>, dir: &Path) -> u64 {
     bench.storage.sizes(dir).await.unwrap().charged_bytes
 }
 
-/// A volume with many blocks in a snapshot.
+/// Makes a volume with a snapshot of many blocks.
 async fn filled<B: Lab>(bench: &Bench<B>) -> SnapshotId {
     bench.create().await;
     for block in 0..MANY {
@@ -49,7 +49,7 @@ async fn filled<B: Lab>(bench: &Bench<B>) -> SnapshotId {
     bench.snapshot(&bench.dir).await
 }
 
-async fn a_layer_counts_for_whoever_wrote_it_shared_or_not<B: Lab>(bench: Bench<B>) {
+async fn shared_layer_is_charged_to_its_writer<B: Lab>(bench: Bench<B>) {
     let snapshot = filled(&bench).await;
     let alone = charged(&bench, &bench.dir).await;
     assert!(alone >= MANY * BLOCK, "{alone}");
@@ -60,7 +60,7 @@ async fn a_layer_counts_for_whoever_wrote_it_shared_or_not<B: Lab>(bench: Bench<
     assert_eq!(charged(&bench, &bench.dir).await, alone, "and takes none away when it goes");
 }
 
-async fn what_a_fork_inherited_never_counts_for_it_and_what_it_writes_does<B: Lab>(bench: Bench<B>) {
+async fn fork_is_charged_only_for_its_writes<B: Lab>(bench: Bench<B>) {
     let snapshot = filled(&bench).await;
     let fork = bench.lab.directory("fork");
     bench.storage.fork(&bench.dir, snapshot, &fork).await.unwrap();
@@ -72,10 +72,10 @@ async fn what_a_fork_inherited_never_counts_for_it_and_what_it_writes_does<B: La
     }
     let written = charged(&bench, &fork).await;
     assert!((MANY * BLOCK..=MANY * BLOCK + TABLES).contains(&written), "{written}");
-    // All of it is written over what was inherited, and takes nothing beside it.
+    // The writes replace inherited blocks and take no additional space.
     bench.merge_all(&fork).await;
     assert!(charged(&bench, &fork).await <= TABLES);
-    // In a layer that is its own, the same counts again.
+    // The same writes in a layer of its own are charged again.
     let snapshot = bench.snapshot(&fork).await;
     for block in 0..MANY {
         bench.write(&fork, block, 3).await;
@@ -86,7 +86,7 @@ async fn what_a_fork_inherited_never_counts_for_it_and_what_it_writes_does<B: La
     assert!(charged(&bench, &grandchild).await <= TABLES);
 }
 
-async fn a_keyframe_of_what_was_inherited_counts_as_little<B: Lab>(bench: Bench<B>) {
+async fn keyframe_of_inherited_layers_is_not_charged<B: Lab>(bench: Bench<B>) {
     filled(&bench).await;
     bench.write(&bench.dir, 0, 2).await;
     let snapshot = bench.snapshot(&bench.dir).await;
@@ -99,9 +99,7 @@ async fn a_keyframe_of_what_was_inherited_counts_as_little<B: Lab>(bench: Bench<
     assert!(charged(&bench, &fork).await <= 2 * TABLES);
 }
 
-async fn a_record_that_does_not_say_what_was_inherited_does_not_let_anybody_jump_over_a_limit<B: Lab>(
-    bench: Bench<B>,
-) {
+async fn record_without_inheritance_charges_only_new_writes<B: Lab>(bench: Bench<B>) {
     let snapshot = filled(&bench).await;
     let fork = bench.lab.directory("fork");
     bench.storage.fork(&bench.dir, snapshot, &fork).await.unwrap();

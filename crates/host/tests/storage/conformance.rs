@@ -1,4 +1,4 @@
-//! What every backend does.
+//! Tests that every storage backend must pass.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,34 +25,34 @@ macro_rules! for_every_backend {
 }
 
 for_every_backend! {
-    a_fresh_volume_reads_as_its_image
-    a_snapshot_keeps_what_was_there_when_it_was_taken
-    a_snapshot_that_is_abandoned_leaves_no_trace
+    fresh_volume_reads_as_its_image
+    snapshot_keeps_its_content
+    abandoned_snapshot_leaves_no_trace
     steps_out_of_order_are_refused
-    a_restore_brings_the_snapshot_back_and_keeps_the_others
-    a_volume_knows_the_nearest_snapshot_that_is_left_below_it
-    a_fork_and_its_source_do_not_see_each_other
-    a_fork_needs_nothing_of_its_source
-    snapshots_go_in_any_order_and_leave_one_layer
-    what_a_fork_shares_is_not_touched
-    deleting_gives_back_what_the_sizes_say
-    memory_counts_and_goes_with_its_snapshot
-    a_pivot_that_was_cut_short_is_settled_by_where_the_machine_is
-    settling_drops_what_nobody_knows_and_nothing_else
-    a_volume_that_lacks_a_layer_is_left_alone
-    a_merge_by_a_running_machine_is_followed
-    a_merge_cut_short_among_its_names_is_finished
-    a_record_that_cannot_be_read_is_an_error_and_can_be_deleted
-    a_lost_record_takes_no_layer_with_it
-    an_older_record_takes_no_layer_with_it
-    nothing_goes_while_a_known_snapshot_is_missing
-    no_changed_byte_of_a_record_is_believed
-    a_long_chain_becomes_short_and_nothing_is_read_differently
-    what_is_too_large_to_be_copied_stays_below_the_keyframe
-    a_keyframe_is_adopted_as_far_as_the_machine_lets_it
+    restore_keeps_the_other_snapshots
+    origin_is_the_nearest_remaining_snapshot
+    fork_and_source_are_isolated
+    fork_survives_deletion_of_its_source
+    deleting_snapshots_in_any_order_leaves_one_layer
+    layers_shared_with_a_fork_are_not_merged
+    deletion_frees_the_reported_size
+    snapshot_memory_is_counted_and_removed
+    interrupted_pivot_settles_by_vm_head
+    settle_removes_only_own_unknown_files
+    volume_with_missing_layer_is_left_alone
+    online_merge_updates_the_record
+    settle_finishes_a_partly_rebased_merge
+    unreadable_record_allows_only_deletion
+    lost_record_removes_no_layer
+    outdated_record_removes_no_layer
+    missing_known_snapshot_blocks_removal
+    changed_record_bytes_are_refused
+    keyframe_shortens_chain_and_keeps_content
+    large_layers_stay_below_the_keyframe
+    keyframe_adoption_spares_running_and_shared_layers
 }
 
-/// One backend, one volume, and shorthands.
+/// A backend with one volume, and shorthands.
 pub(crate) struct Bench<B: Lab> {
     pub(crate) lab: B,
     pub(crate) storage: B::Backend,
@@ -103,7 +103,7 @@ impl<B: Lab> Bench<B> {
         self.storage.names(&self.dir).unwrap().into_iter().collect()
     }
 
-    /// The image with these blocks written over it.
+    /// The image's content with these blocks overwritten.
     fn image_with(&self, blocks: &[(u64, u8)]) -> Content {
         let mut content = image_content();
         content.extend(blocks.iter().copied());
@@ -112,13 +112,13 @@ impl<B: Lab> Bench<B> {
     }
 }
 
-async fn a_fresh_volume_reads_as_its_image<B: Lab>(bench: Bench<B>) {
+async fn fresh_volume_reads_as_its_image<B: Lab>(bench: Bench<B>) {
     let head = bench.create().await;
     assert_eq!(bench.storage.head(&bench.dir).await.unwrap(), head);
     assert_eq!(bench.lab.content(&head), image_content());
     let chain = bench.storage.chain(&bench.dir, None).await.unwrap();
     assert_eq!(chain, [head, bench.dir.join("layer0.qcow2")]);
-    // Made again in the same place, it is fresh again.
+    // A volume that is created again in the same directory is fresh again.
     bench.write(&bench.dir, 1, 5).await;
     bench.snapshot(&bench.dir).await;
     bench.create().await;
@@ -126,7 +126,7 @@ async fn a_fresh_volume_reads_as_its_image<B: Lab>(bench: Bench<B>) {
     assert_eq!(bench.layers(&bench.dir), 2);
 }
 
-async fn a_snapshot_keeps_what_was_there_when_it_was_taken<B: Lab>(bench: Bench<B>) {
+async fn snapshot_keeps_its_content<B: Lab>(bench: Bench<B>) {
     let dir = &bench.dir;
     bench.create().await;
     bench.write(dir, 1, 1).await;
@@ -141,7 +141,7 @@ async fn a_snapshot_keeps_what_was_there_when_it_was_taken<B: Lab>(bench: Bench<
     assert_eq!(bench.storage.chain(dir, None).await.unwrap().len(), 4);
 }
 
-async fn a_snapshot_that_is_abandoned_leaves_no_trace<B: Lab>(bench: Bench<B>) {
+async fn abandoned_snapshot_leaves_no_trace<B: Lab>(bench: Bench<B>) {
     let dir = &bench.dir;
     let head = bench.create().await;
     let names = bench.storage.names(dir).unwrap();
@@ -176,7 +176,7 @@ async fn steps_out_of_order_are_refused<B: Lab>(bench: Bench<B>) {
     assert_eq!(storage.names(&fork).unwrap(), Vec::<String>::new());
 }
 
-async fn a_restore_brings_the_snapshot_back_and_keeps_the_others<B: Lab>(bench: Bench<B>) {
+async fn restore_keeps_the_other_snapshots<B: Lab>(bench: Bench<B>) {
     let dir = &bench.dir;
     bench.create().await;
     bench.write(dir, 1, 1).await;
@@ -198,7 +198,7 @@ async fn a_restore_brings_the_snapshot_back_and_keeps_the_others<B: Lab>(bench: 
     }
 }
 
-async fn a_volume_knows_the_nearest_snapshot_that_is_left_below_it<B: Lab>(bench: Bench<B>) {
+async fn origin_is_the_nearest_remaining_snapshot<B: Lab>(bench: Bench<B>) {
     let origin = async || bench.storage.origin(&bench.dir).await.unwrap();
     bench.create().await;
     assert_eq!(origin().await, None);
@@ -220,7 +220,7 @@ async fn a_volume_knows_the_nearest_snapshot_that_is_left_below_it<B: Lab>(bench
     assert_eq!(bench.storage.origin(&dir).await.unwrap(), None, "it is not a snapshot of the fork's");
 }
 
-async fn a_fork_and_its_source_do_not_see_each_other<B: Lab>(bench: Bench<B>) {
+async fn fork_and_source_are_isolated<B: Lab>(bench: Bench<B>) {
     let (dir, fork) = (&bench.dir, bench.lab.directory("fork"));
     bench.create().await;
     bench.write(dir, 1, 1).await;
@@ -235,7 +235,7 @@ async fn a_fork_and_its_source_do_not_see_each_other<B: Lab>(bench: Bench<B>) {
     assert!(bench.storage.sizes(&fork).await.unwrap().snapshots.is_empty());
 }
 
-async fn a_fork_needs_nothing_of_its_source<B: Lab>(bench: Bench<B>) {
+async fn fork_survives_deletion_of_its_source<B: Lab>(bench: Bench<B>) {
     let (dir, fork, again) = (&bench.dir, bench.lab.directory("fork"), bench.lab.directory("again"));
     bench.create().await;
     bench.write(dir, 1, 1).await;
@@ -253,7 +253,7 @@ async fn a_fork_needs_nothing_of_its_source<B: Lab>(bench: Bench<B>) {
     assert_eq!(bench.head(&again).await, bench.image_with(&[(1, 1), (2, 2)]));
 }
 
-async fn snapshots_go_in_any_order_and_leave_one_layer<B: Lab>(bench: Bench<B>) {
+async fn deleting_snapshots_in_any_order_leaves_one_layer<B: Lab>(bench: Bench<B>) {
     let dir = &bench.dir;
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 2, 0, 3], [2, 0, 3, 1]] {
         bench.create().await;
@@ -280,7 +280,7 @@ async fn snapshots_go_in_any_order_and_leave_one_layer<B: Lab>(bench: Bench<B>) 
     }
 }
 
-async fn what_a_fork_shares_is_not_touched<B: Lab>(bench: Bench<B>) {
+async fn layers_shared_with_a_fork_are_not_merged<B: Lab>(bench: Bench<B>) {
     let (dir, fork) = (&bench.dir, bench.lab.directory("fork"));
     bench.create().await;
     bench.write(dir, 1, 1).await;
@@ -299,9 +299,9 @@ async fn what_a_fork_shares_is_not_touched<B: Lab>(bench: Bench<B>) {
     assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 3)]));
 }
 
-async fn deleting_gives_back_what_the_sizes_say<B: Lab>(bench: Bench<B>) {
+async fn deletion_frees_the_reported_size<B: Lab>(bench: Bench<B>) {
     let dir = &bench.dir;
-    // A layer's own tables, which are not counted on either side.
+    // A layer's own tables, which neither side counts.
     let tables = 6 * BLOCK;
     bench.create().await;
     for block in 0..6 {
@@ -325,7 +325,7 @@ async fn deleting_gives_back_what_the_sizes_say<B: Lab>(bench: Bench<B>) {
     let after = bench.storage.sizes(dir).await.unwrap();
     let freed = before.used_bytes - after.used_bytes;
     assert!(freed.abs_diff(below_sizes.used_bytes) <= tables, "{before:?} {after:?}");
-    // On a branch of its own, all of a snapshot comes back.
+    // On a branch of its own, deleting a snapshot frees all of it.
     bench.storage.restore(dir, above).await.unwrap();
     bench.write(dir, 7, 7).await;
     let leaf = bench.snapshot(dir).await;
@@ -335,13 +335,13 @@ async fn deleting_gives_back_what_the_sizes_say<B: Lab>(bench: Bench<B>) {
     let after = bench.storage.sizes(dir).await.unwrap();
     assert_eq!(before.used_bytes - after.used_bytes, before.snapshots[&leaf].used_bytes);
     assert!(before.snapshots[&leaf].used_bytes >= BLOCK, "{before:?}");
-    // What a fork holds is not freed by deleting here.
+    // Layers that a fork holds are not freed by deleting here.
     let fork = bench.lab.directory("fork");
     bench.storage.fork(dir, above, &fork).await.unwrap();
     assert_eq!(bench.storage.sizes(dir).await.unwrap().snapshots[&above].used_bytes, 0);
 }
 
-async fn memory_counts_and_goes_with_its_snapshot<B: Lab>(bench: Bench<B>) {
+async fn snapshot_memory_is_counted_and_removed<B: Lab>(bench: Bench<B>) {
     let dir = &bench.dir;
     bench.create().await;
     let snapshot = bench.snapshot(dir).await;
@@ -358,23 +358,23 @@ async fn memory_counts_and_goes_with_its_snapshot<B: Lab>(bench: Bench<B>) {
     assert!(!bench.storage.names(dir).unwrap().iter().any(|name| name.starts_with("memory-")));
 }
 
-async fn a_pivot_that_was_cut_short_is_settled_by_where_the_machine_is<B: Lab>(bench: Bench<B>) {
+async fn interrupted_pivot_settles_by_vm_head<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     bench.create().await;
     let id = SnapshotId::random();
-    // It runs, and has not moved.
+    // The VM runs and has not moved.
     let pivot = storage.begin_snapshot(dir, id).await.unwrap();
     bench.lab.write(&pivot.from, 1, 1);
     storage.settle(dir, Some(&pivot.from), &[]).await.unwrap();
     assert_eq!(storage.head(dir).await.unwrap(), pivot.from);
     assert_eq!(bench.layers(dir), 2);
-    // It runs, and has moved.
+    // The VM runs and has moved.
     let pivot = storage.begin_snapshot(dir, id).await.unwrap();
     bench.lab.write(&pivot.to, 1, 2);
     storage.settle(dir, Some(&pivot.to), &[id]).await.unwrap();
     assert_eq!(bench.snapshot_content(dir, id).await, bench.image_with(&[(1, 1)]));
     assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 2)]));
-    // It is down, and nobody knows the snapshot.
+    // The VM is down, and the snapshot is unknown.
     let other = SnapshotId::random();
     let pivot = storage.begin_snapshot(dir, other).await.unwrap();
     storage.settle(dir, None, &[id]).await.unwrap();
@@ -383,12 +383,12 @@ async fn a_pivot_that_was_cut_short_is_settled_by_where_the_machine_is<B: Lab>(b
     bench.merge_all(dir).await;
     assert_eq!(bench.layers(dir), 3);
     assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 2)]));
-    // It runs somewhere else.
+    // The VM runs on another file.
     let error = storage.settle(dir, Some(&dir.join("other.qcow2")), &[id]).await.unwrap_err();
     assert!(matches!(error, DiskError::OtherHead { .. }), "{error}");
 }
 
-async fn settling_drops_what_nobody_knows_and_nothing_else<B: Lab>(bench: Bench<B>) {
+async fn settle_removes_only_own_unknown_files<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     bench.create().await;
     bench.write(dir, 1, 1).await;
@@ -414,7 +414,7 @@ async fn settling_drops_what_nobody_knows_and_nothing_else<B: Lab>(bench: Bench<
     assert_eq!(bench.snapshot_content(dir, known).await, bench.image_with(&[(1, 1)]));
 }
 
-async fn a_volume_that_lacks_a_layer_is_left_alone<B: Lab>(bench: Bench<B>) {
+async fn volume_with_missing_layer_is_left_alone<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     let first = bench.create().await;
     let snapshot = bench.snapshot(dir).await;
@@ -429,7 +429,7 @@ async fn a_volume_that_lacks_a_layer_is_left_alone<B: Lab>(bench: Bench<B>) {
     assert_eq!(storage.names(dir).unwrap(), Vec::<String>::new());
 }
 
-/// What QEMU does in a block commit: data first, then the one layer above it in its own chain.
+/// Does what QEMU does in a block commit: data first, then the one layer above it in its own chain.
 fn commit_as_a_machine<B: Lab>(bench: &Bench<B>, merge: &agentiso_host::disk::Merge) {
     let name =
         |path: &Path| serde_json::from_value(path.file_name().unwrap().to_str().unwrap().into()).unwrap();
@@ -439,7 +439,7 @@ fn commit_as_a_machine<B: Lab>(bench: &Bench<B>, merge: &agentiso_host::disk::Me
     }
 }
 
-async fn a_merge_by_a_running_machine_is_followed<B: Lab>(bench: Bench<B>) {
+async fn online_merge_updates_the_record<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     bench.create().await;
     bench.write(dir, 1, 1).await;
@@ -459,7 +459,7 @@ async fn a_merge_by_a_running_machine_is_followed<B: Lab>(bench: Bench<B>) {
     assert_eq!(bench.snapshot_content(dir, second).await, bench.image_with(&[(1, 2)]));
     assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 2), (2, 3)]));
     assert_eq!(bench.layers(dir), 3);
-    // The machine takes the last one itself, and writes to the lower layer from then on.
+    // The VM merges the last one itself, and writes to the lower layer from then on.
     storage.forget_snapshot(dir, second).await.unwrap();
     let merges = storage.redundant(dir).await.unwrap();
     assert!(merges[0].child_is_head && merges[0].above.is_empty(), "{merges:?}");
@@ -471,7 +471,7 @@ async fn a_merge_by_a_running_machine_is_followed<B: Lab>(bench: Bench<B>) {
     assert_eq!(bench.layers(dir), 2);
 }
 
-async fn a_merge_cut_short_among_its_names_is_finished<B: Lab>(bench: Bench<B>) {
+async fn settle_finishes_a_partly_rebased_merge<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     bench.create().await;
     bench.write(dir, 1, 1).await;
@@ -486,7 +486,7 @@ async fn a_merge_cut_short_among_its_names_is_finished<B: Lab>(bench: Bench<B>) 
     assert_eq!(merge.above.len(), 2);
     storage.begin_merge(dir, &merge).await.unwrap();
     commit_as_a_machine(&bench, &merge);
-    // One layer is on the lower one, the other still on the upper one, and the snapshot too.
+    // One layer is on the lower layer, the other and the snapshot still on the upper one.
     storage.settle(dir, None, &[second, third]).await.unwrap();
     assert!(storage.redundant(dir).await.unwrap().is_empty());
     assert_eq!(bench.layers(dir), 4);
@@ -497,7 +497,7 @@ async fn a_merge_cut_short_among_its_names_is_finished<B: Lab>(bench: Bench<B>) 
     again.unwrap();
 }
 
-async fn a_record_that_cannot_be_read_is_an_error_and_can_be_deleted<B: Lab>(bench: Bench<B>) {
+async fn unreadable_record_allows_only_deletion<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     bench.create().await;
     storage.store(dir, "{\"schema\": 7}").unwrap();
@@ -508,7 +508,7 @@ async fn a_record_that_cannot_be_read_is_an_error_and_can_be_deleted<B: Lab>(ben
     assert_eq!(storage.names(dir).unwrap(), Vec::<String>::new());
 }
 
-async fn a_lost_record_takes_no_layer_with_it<B: Lab>(bench: Bench<B>) {
+async fn lost_record_removes_no_layer<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     bench.create().await;
     let all = snapshots(&bench, 2).await;
@@ -524,7 +524,7 @@ async fn a_lost_record_takes_no_layer_with_it<B: Lab>(bench: Bench<B>) {
     assert!(storage.forget_snapshot(dir, known[0]).await.is_err());
     assert!(storage.head(dir).await.is_err());
     assert_eq!(bench.names(), names);
-    // Nothing is lost once it is back.
+    // Nothing is lost once the record is back.
     storage.store(dir, &record).unwrap();
     storage.settle(dir, None, &known).await.unwrap();
     for (id, content) in &all {
@@ -532,7 +532,7 @@ async fn a_lost_record_takes_no_layer_with_it<B: Lab>(bench: Bench<B>) {
     }
 }
 
-async fn an_older_record_takes_no_layer_with_it<B: Lab>(bench: Bench<B>) {
+async fn outdated_record_removes_no_layer<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     bench.create().await;
     let mut all = snapshots(&bench, 1).await;
@@ -552,13 +552,13 @@ async fn an_older_record_takes_no_layer_with_it<B: Lab>(bench: Bench<B>) {
     }
 }
 
-async fn nothing_goes_while_a_known_snapshot_is_missing<B: Lab>(bench: Bench<B>) {
+async fn missing_known_snapshot_blocks_removal<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     bench.create().await;
     let all = snapshots(&bench, 2).await;
     bench.lab.add_memory(dir, &format!("memory-{}", all[1].0));
     let names = bench.names();
-    // The books have a wrong id in place of the second.
+    // The ledger has a wrong id in place of the second.
     storage.settle(dir, None, &[all[0].0, SnapshotId::random()]).await.unwrap();
     assert_eq!(bench.names(), names);
     for (id, content) in &all {
@@ -566,13 +566,13 @@ async fn nothing_goes_while_a_known_snapshot_is_missing<B: Lab>(bench: Bench<B>)
     }
 }
 
-async fn no_changed_byte_of_a_record_is_believed<B: Lab>(bench: Bench<B>) {
+async fn changed_record_bytes_are_refused<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     bench.create().await;
     let known = bench.snapshot(dir).await;
     storage.settle(dir, None, &[known]).await.unwrap();
     let (record, names) = (storage.load(dir).unwrap().unwrap(), bench.names());
-    // The digits of the checksum itself, its name and the brace after them change nothing that is said.
+    // The digits of the checksum, its name and the brace after them are not part of the content.
     let said = record.rfind(",\n").unwrap();
     for (at, byte) in record.bytes().enumerate().take(said) {
         for other in [b'0', b'7', b'a', b'f'].into_iter().filter(|other| *other != byte) {
@@ -584,13 +584,13 @@ async fn no_changed_byte_of_a_record_is_believed<B: Lab>(bench: Bench<B>) {
         }
     }
     assert_eq!(bench.names(), names);
-    // A record of before there were checksums is read.
+    // A record without a checksum, from an earlier version, is read.
     storage.store(dir, &format!("{}\n}}", &record[..said])).unwrap();
     storage.settle(dir, None, &[known]).await.unwrap();
     assert_eq!(storage.load(dir).unwrap().unwrap(), record, "it gets one");
 }
 
-/// Snapshots with a block in common and one of their own.
+/// Makes snapshots with a common block and one of their own.
 async fn snapshots<B: Lab>(bench: &Bench<B>, count: u8) -> Vec<(SnapshotId, Content)> {
     let mut made = Vec::new();
     for value in 1..=count {
@@ -601,7 +601,7 @@ async fn snapshots<B: Lab>(bench: &Bench<B>, count: u8) -> Vec<(SnapshotId, Cont
     made
 }
 
-async fn a_long_chain_becomes_short_and_nothing_is_read_differently<B: Lab>(bench: Bench<B>) {
+async fn keyframe_shortens_chain_and_keeps_content<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     bench.create().await;
     let made = snapshots(&bench, 5).await;
@@ -635,7 +635,7 @@ async fn a_long_chain_becomes_short_and_nothing_is_read_differently<B: Lab>(benc
     }
     assert_eq!(bench.head(dir).await, head);
     assert_eq!(bench.layers(dir), 7, "the topmost has given way to the keyframe");
-    // A fork of what it stands for knows it as one.
+    // A fork of the replaced snapshot knows the keyframe.
     let fork = bench.lab.directory("fork");
     storage.fork(dir, made[4].0, &fork).await.unwrap();
     assert_eq!(bench.head(&fork).await, made[4].1);
@@ -652,7 +652,7 @@ async fn a_long_chain_becomes_short_and_nothing_is_read_differently<B: Lab>(benc
     assert_eq!(bench.head(dir).await, head);
 }
 
-async fn what_is_too_large_to_be_copied_stays_below_the_keyframe<B: Lab>(bench: Bench<B>) {
+async fn large_layers_stay_below_the_keyframe<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     bench.create().await;
     for block in 0..10 {
@@ -678,18 +678,18 @@ async fn what_is_too_large_to_be_copied_stays_below_the_keyframe<B: Lab>(bench: 
     assert_eq!(bench.head(dir).await, head);
 }
 
-async fn a_keyframe_is_adopted_as_far_as_the_machine_lets_it<B: Lab>(bench: Bench<B>) {
+async fn keyframe_adoption_spares_running_and_shared_layers<B: Lab>(bench: Bench<B>) {
     let (storage, dir) = (&bench.storage, &bench.dir);
     bench.create().await;
     let made = snapshots(&bench, 3).await;
     let known: Vec<SnapshotId> = made.iter().map(|(id, _)| *id).collect();
     let head = storage.head(dir).await.unwrap();
     let layers = bench.layers(dir);
-    // The machine runs and lies on what the keyframe stands for.
+    // The VM runs, and its head is on the replaced layers.
     storage.keyframe(dir, KeyframeDue::after(2), &CancellationToken::new()).await.unwrap().unwrap();
     storage.settle(dir, Some(&head), &known).await.unwrap();
     assert_eq!((bench.layers(dir), storage.chain(dir, None).await.unwrap().len()), (layers, 5));
-    // A snapshot later it does not.
+    // After another snapshot, the head no longer is.
     storage.keyframe(dir, KeyframeDue::after(2), &CancellationToken::new()).await.unwrap().unwrap();
     let last = bench.snapshot(dir).await;
     let head = storage.head(dir).await.unwrap();
@@ -702,7 +702,7 @@ async fn a_keyframe_is_adopted_as_far_as_the_machine_lets_it<B: Lab>(bench: Benc
     for (id, content) in &made {
         assert_eq!(bench.snapshot_content(dir, *id).await, *content);
     }
-    // Forked in between, what lies above is not ours alone.
+    // After a fork, the layers above do not belong to this volume alone.
     let keyframe = storage.keyframe(dir, KeyframeDue::after(2), &CancellationToken::new()).await.unwrap();
     assert_eq!(keyframe, None);
     bench.snapshot(dir).await;

@@ -8,16 +8,16 @@ use agentiso_host::disk::{DiskError, LayerInfo, LayerName, Layers, TreeBytes};
 use agentiso_host::files::FileError;
 use tokio_util::sync::CancellationToken;
 
-/// What goes wrong in a step.
+/// The way a step fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is not done.
+    /// The step is not done.
     Before,
-    /// It is done, and reported as failed.
+    /// The step is done, and reported as failed.
     After,
-    /// It is not done, and neither is any after it until [`Faulty::mend`].
+    /// The step is not done, and neither are later ones until [`Faulty::mend`].
     CrashBefore,
-    /// It is done, and none after it.
+    /// The step is done, but no later one.
     CrashAfter,
 }
 
@@ -33,13 +33,13 @@ type Torn = Arc<dyn Fn(&Path, &Path) + Send + Sync>;
 pub(crate) struct Faulty<L> {
     inner: L,
     plan: Arc<Mutex<Plan>>,
-    /// What half of a commit does.
+    /// Does half of a commit.
     torn: Torn,
 }
 
 #[derive(Debug, Default)]
 struct Plan {
-    /// Steps to come before the fault.
+    /// The number of steps before the fault.
     left: Option<(usize, Fault)>,
     crashed: bool,
     /// Whether a fault happened.
@@ -51,12 +51,12 @@ impl<L: Layers> Faulty<L> {
         Self { inner, plan: Arc::default(), torn: Arc::new(torn) }
     }
 
-    /// Lets the step after `steps` more go wrong. Only steps that change something count.
+    /// Makes a step fail, after `steps` others. Only steps that change something count.
     pub(crate) fn arm(&self, steps: usize, fault: Fault) {
         *self.plan.lock().unwrap() = Plan { left: Some((steps, fault)), crashed: false, hit: false };
     }
 
-    /// Ends the fault, and says whether it happened.
+    /// Ends the fault, and returns whether it happened.
     pub(crate) fn mend(&self) -> bool {
         std::mem::take(&mut *self.plan.lock().unwrap()).hit
     }
@@ -88,7 +88,7 @@ impl<L: Layers> Faulty<L> {
         }
     }
 
-    /// Reading fails only after a crash.
+    /// Reads fail only after a crash.
     fn look<T>(&self, path: &Path, work: impl FnOnce() -> Result<T, DiskError>) -> Result<T, DiskError> {
         match self.plan.lock().unwrap().crashed {
             true => Err(broken(path)),

@@ -1,16 +1,16 @@
-//! Where volumes are tried out: a backend, and what a machine would do to its files.
+//! The environment for storage tests: a backend, and the writes that a VM would do.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use agentiso_host::disk::{Backing, Layers};
 
-/// The blocks that tests use. They are spread so that the tables of a qcow2 file have several parts.
+/// The number of blocks that tests use. They are spread so that the tables of a qcow2 file have several parts.
 pub(crate) const BLOCKS: u64 = 12;
 
 pub(crate) const VIRTUAL: u64 = 2 << 30;
 
-/// Block to byte; a block that is not there is zero.
+/// A map from block to byte; missing blocks are zero.
 pub(crate) type Content = BTreeMap<u64, u8>;
 
 pub(crate) trait Lab: Send + Sync + 'static {
@@ -20,18 +20,18 @@ pub(crate) trait Lab: Send + Sync + 'static {
 
     fn backend(&self) -> Self::Backend;
 
-    /// A directory that is there and empty.
+    /// Makes an empty directory.
     fn directory(&self, name: &str) -> PathBuf;
 
     /// An image that holds [`image_content`].
     fn image(&self) -> Backing;
 
-    /// What a machine does. Zero is written as a machine discards.
+    /// Writes as a VM does. Zero is written like a discard.
     fn write(&self, file: &Path, block: u64, value: u8);
 
     fn read(&self, file: &Path, block: u64) -> u8;
 
-    /// A snapshot's memory, and its size in `sizes`.
+    /// Adds the memory of a snapshot, and returns its size in `sizes`.
     fn add_memory(&self, directory: &Path, name: &str) -> u64;
 
     /// Begins to write a layer into the one below it, and stops in the middle.
@@ -41,7 +41,7 @@ pub(crate) trait Lab: Send + Sync + 'static {
         }
     }
 
-    /// Takes back what is not certain to be on disk, except where `keep` says otherwise.
+    /// Undoes changes that are not certain to be on disk, except those for which `keep` returns true.
     fn power_loss(&self, keep: &mut dyn FnMut() -> bool);
 
     fn content(&self, file: &Path) -> Content {

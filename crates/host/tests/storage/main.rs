@@ -1,4 +1,4 @@
-//! Volumes, judged by what is read from them: one suite for every backend, and random stories against a model.
+//! Tests of volumes by reading their content: one suite for every backend, and random stories against a model.
 
 mod charges;
 mod conformance;

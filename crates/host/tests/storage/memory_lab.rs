@@ -1,4 +1,4 @@
-//! The lab of the backend that keeps everything in memory.
+//! The lab for the backend in memory.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Random stories: whatever happens, and wherever it is cut short, volumes hold what they should.
+//! Random stories: volumes must hold the expected content after any steps, faults and crashes.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use crate::faulty::Fault;
 use crate::lab::{BLOCKS, Lab};
 use crate::memory_lab::MemoryLab;
 use crate::qcow2_lab::Qcow2Lab;
-use crate::story::{Step, Story, Turn};
+use crate::story::{Attempt, Step, Story};
 
 fn step() -> impl Strategy<Value = Step> {
     let which = 0..8usize;
@@ -33,17 +33,17 @@ fn fault() -> impl Strategy<Value = Option<(usize, Fault)>> {
     proptest::option::weighted(0.4, (0..8usize, kind))
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn attempt() -> impl Strategy<Value = Attempt> {
     (0..4usize, step(), fault(), any::<bool>(), any::<u64>())
-        .prop_map(|(volume, step, fault, survives, kept)| Turn { volume, step, fault, survives, kept })
+        .prop_map(|(volume, step, fault, survives, kept)| Attempt { volume, step, fault, survives, kept })
 }
 
-fn tell<B: Lab>(turns: &[Turn]) {
+fn run<B: Lab>(attempts: &[Attempt]) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let mut story = Story::<B>::begin().await;
-        for turn in turns {
-            story.turn(turn).await;
+        for attempt in attempts {
+            story.attempt(attempt).await;
         }
         story.end().await;
     });
@@ -53,8 +53,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn volumes_in_memory_hold_what_they_should(turns in proptest::collection::vec(turn(), 1..60)) {
-        tell::<MemoryLab>(&turns);
+    fn memory_volumes_match_the_model(attempts in proptest::collection::vec(attempt(), 1..60)) {
+        run::<MemoryLab>(&attempts);
     }
 }
 
@@ -63,7 +63,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn volumes_in_qcow2_files_hold_what_they_should(turns in proptest::collection::vec(turn(), 1..60)) {
-        tell::<Qcow2Lab>(&turns);
+    fn qcow2_volumes_match_the_model(attempts in proptest::collection::vec(attempt(), 1..60)) {
+        run::<Qcow2Lab>(&attempts);
     }
 }

@@ -1,5 +1,5 @@
-//! A qcow2 file as a test sees it: one cluster is written, or read through all layers. Written from the format's
-//! description and without any of the code under test.
+//! An independent qcow2 implementation for tests: it writes one cluster, or reads one through all layers. It is
+//! written from the format's specification, without any of the code under test.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -37,7 +37,7 @@ impl Qcow2 {
         (at != 0).then(|| self.path.with_file_name(String::from_utf8(name).unwrap()))
     }
 
-    /// Takes the end of the file, and counts it in the first refcount block.
+    /// Extends the file by a cluster, and counts it in the first refcount block.
     fn allocate(&self) -> u64 {
         let at = self.file.metadata().unwrap().len().next_multiple_of(CLUSTER);
         self.file.set_len(at + CLUSTER).unwrap();
@@ -60,7 +60,7 @@ impl Qcow2 {
         let entry_at = l2 + cluster % 8192 * 8;
         let place = self.word(entry_at) & OFFSET;
         if value == 0 {
-            // As QEMU does it: the place is kept if there is one.
+            // Like QEMU, this keeps an existing cluster.
             let kept = if place == 0 { 0 } else { place | COPIED };
             return self.set_word(entry_at, kept | 1);
         }
@@ -69,7 +69,7 @@ impl Qcow2 {
         self.set_word(entry_at, place | COPIED);
     }
 
-    /// The value of a cluster, which must be the same everywhere in it.
+    /// The value of a cluster, whose bytes must all be equal.
     pub(crate) fn read(&self, cluster: u64) -> u8 {
         let l2 = self.l2(cluster);
         let entry = if l2 == 0 { 0 } else { self.word(l2 + cluster % 8192 * 8) };

@@ -1,4 +1,4 @@
-//! The lab of the backend that keeps layers in qcow2 files.
+//! The lab for the backend that keeps layers in qcow2 files.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ impl Lab for Qcow2Lab {
     type Backend = Qcow2Storage;
 
     fn new() -> Self {
-        // In memory where that can be had: every step waits for the disk, which is not what is tested here.
+        // Uses memory if possible, because every step waits for the disk, which is not tested here.
         let shared_memory = Path::new("/dev/shm");
         let root = match shared_memory.is_dir() {
             true => tempfile::tempdir_in(shared_memory),
@@ -24,7 +24,7 @@ impl Lab for Qcow2Lab {
         };
         let root = root.unwrap();
         let image = root.path().join("image.qcow2");
-        // Nothing lies below an image; what it has not is written as zeroes.
+        // An image has no backing, so its missing blocks are written as zeroes.
         create_overlay(&image, "none", VIRTUAL).unwrap();
         for block in 0..crate::lab::BLOCKS {
             let value = image_content().get(&block).copied().unwrap_or(0);
@@ -65,7 +65,7 @@ impl Lab for Qcow2Lab {
     fn power_loss(&self, _keep: &mut dyn FnMut() -> bool) {}
 }
 
-/// Eight blocks in each of the first L2 tables.
+/// Puts eight blocks into each of the first L2 tables.
 fn cluster(block: u64) -> u64 {
     block % 8 + block / 8 * 8192
 }

@@ -1,4 +1,4 @@
-//! Merged layers, judged by QEMU's own tools: written, checked and read by them.
+//! Checks merged layers with QEMU's own tools, which write, check and read them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Disk {
         Self { root, dir }
     }
 
-    /// Lets qemu-io write to the head.
+    /// Writes to the head with `qemu-io`.
     async fn write(&self, commands: &[&str]) {
         let head = Qcow2Storage.head(&self.dir).await.unwrap();
         let mut arguments = vec!["-d", "unmap", "-f", "qcow2"];
@@ -63,7 +63,7 @@ impl Disk {
         id
     }
 
-    /// Keeps what is on the disk, as QEMU reads it.
+    /// Keeps a copy of the content, as QEMU reads it.
     async fn keep(&self, of: Option<SnapshotId>) -> PathBuf {
         let top = Qcow2Storage.chain(&self.dir, of).await.unwrap().remove(0);
         let kept = self.root.path().join(format!("kept-{}", SnapshotId::random()));
@@ -85,7 +85,7 @@ impl Disk {
         }
     }
 
-    /// QEMU finds neither an error nor a cluster that is counted and not used.
+    /// Checks that QEMU finds neither an error nor a leaked cluster.
     async fn check(&self, layer: &Path) {
         let report =
             qemu("qemu-img", &["check", "-f", "qcow2", "--output=json", layer.to_str().unwrap()]).await;
@@ -96,14 +96,14 @@ impl Disk {
 }
 
 #[tokio::test]
-async fn what_qemu_wrote_is_merged_and_qemu_finds_nothing_wrong() {
+async fn merged_layers_pass_qemu_checks() {
     if is_missing().await {
         return;
     }
     let disk = Disk::new().await;
     disk.write(&["write -P 1 0 1M", "write -P 2 5M 1M", "write -P 3 590M 2M"]).await;
     let first = disk.snapshot().await;
-    // Parts of clusters, zeroes over data and over nothing, discards, and a table that the layer below lacks.
+    // Writes partial clusters, zeroes over data and over nothing, discards, and a table that the layer below lacks.
     disk.write(&["write -P 4 4k 4k", "write -z 5M 128k", "write -z -u 5248k 64k", "write -z 100M 192k"])
         .await;
     disk.write(&["discard 0 64k", "discard 1M 1M", "write -P 5 300M 3M", "write -P 6 6143k 2k"]).await;
@@ -119,17 +119,17 @@ async fn what_qemu_wrote_is_merged_and_qemu_finds_nothing_wrong() {
     disk.merge_all().await;
     disk.assert_is(None, &head).await;
     let after = Qcow2Storage.sizes(&disk.dir).await.unwrap().used_bytes;
-    // A megabyte was zeroed and a cluster overwritten; the upper layer's own tables go as well.
+    // A megabyte was zeroed and a cluster overwritten; the upper layer's tables are removed too.
     assert!(before - after >= (1 << 20) + (64 << 10), "{before} {after}");
-    // QEMU goes on writing to what we wrote.
+    // QEMU continues to write to the merged layer.
     disk.write(&["write -P 10 0 8M", "write -P 11 200M 4M", "discard 590M 2M"]).await;
     disk.check(&Qcow2Storage.head(&disk.dir).await.unwrap()).await;
-    // Reading another byte than the one given ends qemu-io with an error.
+    // `qemu-io` fails if it reads another byte than the given one.
     disk.write(&["read -P 10 0 8M", "read -P 11 200M 4M", "read -P 5 301M 1M"]).await;
 }
 
 #[tokio::test]
-async fn a_name_that_was_changed_is_found_by_qemu_and_changed_again_by_both() {
+async fn changed_backing_name_is_read_by_qemu() {
     if is_missing().await {
         return;
     }
@@ -142,7 +142,7 @@ async fn a_name_that_was_changed_is_found_by_qemu_and_changed_again_by_both() {
     let content = disk.keep(None).await;
     let head = Qcow2Storage.head(&disk.dir).await.unwrap();
     let head = head.to_str().unwrap();
-    // Each time, the head is put on another layer.
+    // The head gets another backing each time.
     for id in snapshots.into_iter().rev() {
         Qcow2Storage.forget_snapshot(&disk.dir, id).await.unwrap();
         let merges = Qcow2Storage.redundant(&disk.dir).await.unwrap();
@@ -155,7 +155,7 @@ async fn a_name_that_was_changed_is_found_by_qemu_and_changed_again_by_both() {
         let below = below.file_name().unwrap().to_str().unwrap();
         assert_eq!(info["backing-filename"], below);
         assert_eq!(info["backing-filename-format"], "qcow2");
-        // QEMU writes the header in its own way, with the name somewhere else.
+        // QEMU rewrites the header, with the name at another offset.
         qemu("qemu-img", &["rebase", "-u", "-f", "qcow2", "-F", "qcow2", "-b", below, head]).await;
         disk.check(Path::new(head)).await;
         disk.assert_is(None, &content).await;
@@ -163,7 +163,7 @@ async fn a_name_that_was_changed_is_found_by_qemu_and_changed_again_by_both() {
 }
 
 #[tokio::test]
-async fn a_keyframe_reads_as_what_it_stands_for() {
+async fn keyframe_reads_as_the_layers_it_replaces() {
     if is_missing().await {
         return;
     }
@@ -196,7 +196,7 @@ async fn a_keyframe_reads_as_what_it_stands_for() {
     disk.assert_is(None, &snapshots[5].1).await;
 }
 
-/// A process that has a disk open as a machine has.
+/// A process that has a disk open like a VM.
 struct Machine {
     process: tokio::process::Child,
     input: tokio::process::ChildStdin,
@@ -214,7 +214,7 @@ impl Machine {
             .unwrap();
         let mut input = process.stdin.take().unwrap();
         let mut output = process.stdout.take().unwrap();
-        // It answers when it has the disk open, and keeps it open until its input ends.
+        // It answers when the disk is open, and keeps it open until its input ends.
         input.write_all(b"read 0 64k\n").await.unwrap();
         let mut said = Vec::new();
         while !String::from_utf8_lossy(&said).contains("ops/sec") {
@@ -231,7 +231,7 @@ impl Machine {
 }
 
 #[tokio::test]
-async fn nothing_is_merged_under_a_machine() {
+async fn open_layers_are_not_merged_offline() {
     if is_missing().await {
         return;
     }
@@ -247,7 +247,7 @@ async fn nothing_is_merged_under_a_machine() {
     assert!(Qcow2Storage.redundant(&disk.dir).await.unwrap()[0].under_head);
     let before = std::fs::read(&merge.into).unwrap();
     let error = Qcow2Storage.merge_offline(&disk.dir, &merge).await.unwrap_err();
-    assert!(error.to_string().contains("a machine has it open"), "{error}");
+    assert!(error.to_string().contains("a VM has it open"), "{error}");
     assert!(std::fs::read(&merge.into).unwrap() == before);
     machine.end().await;
     Qcow2Storage.merge_offline(&disk.dir, &merge).await.unwrap();
@@ -255,7 +255,7 @@ async fn nothing_is_merged_under_a_machine() {
 }
 
 #[tokio::test]
-async fn layers_that_a_keyframe_replaced_are_left_to_the_machine_that_still_reads_them() {
+async fn replaced_layers_are_not_merged_while_open() {
     if is_missing().await {
         return;
     }

@@ -1,4 +1,4 @@
-//! Volumes and what they should hold, told step by step. Every step may fail or be cut short.
+//! A model of volumes and their content. Its steps are run on a backend where every step may fail or be interrupted.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) enum Step {
         block: u64,
         value: u8,
     },
-    /// With what the machine writes between its move and the end of the snapshot.
+    /// Includes a write of the VM between its move and the end of the snapshot.
     Snapshot {
         block: u64,
         value: u8,
@@ -42,26 +42,26 @@ pub(crate) enum Step {
     Destroy,
 }
 
-/// A step, what goes wrong in it, and whether the machine survives a crash.
+/// A step, its fault, and whether the VM survives a crash.
 #[derive(Clone, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct Attempt {
     pub(crate) volume: usize,
     pub(crate) step: Step,
     pub(crate) fault: Option<(usize, Fault)>,
     pub(crate) survives: bool,
-    /// Which of the uncertain changes a loss of power leaves, bit by bit.
+    /// Selects, bit by bit, the uncertain changes that survive a loss of power.
     pub(crate) kept: u64,
 }
 
-/// What a volume should hold.
+/// The expected content of a volume.
 #[derive(Clone, Debug)]
-struct Kept {
+struct Expected {
     dir: PathBuf,
     head: Content,
     snapshots: Vec<(SnapshotId, Content)>,
 }
 
-impl Kept {
+impl Expected {
     fn ids(&self) -> Vec<SnapshotId> {
         self.snapshots.iter().map(|(id, _)| *id).collect()
     }
@@ -71,12 +71,12 @@ impl Kept {
     }
 }
 
-/// What a step that did not succeed means for the volume.
+/// The expected state of the volume after a failed step.
 #[derive(Debug, Default)]
 struct Failed {
-    /// What a machine writes to.
+    /// The file that a VM writes to.
     head: Option<PathBuf>,
-    /// What the head may hold as well.
+    /// Content that the head may have instead.
     or: Option<Content>,
     /// A directory that recovery removes.
     half_made: Option<PathBuf>,
@@ -86,7 +86,7 @@ struct Failed {
 pub(crate) struct Story<B: Lab> {
     lab: Arc<B>,
     storage: Faulty<B::Backend>,
-    volumes: Vec<Kept>,
+    volumes: Vec<Expected>,
     made: usize,
 }
 
@@ -97,28 +97,28 @@ impl<B: Lab> Story<B> {
         let storage = Faulty::new(lab.backend(), move |child, into| half.commit_half(child, into));
         let dir = lab.directory("0");
         storage.create_from_image(&dir, &lab.image(), VIRTUAL).await.unwrap();
-        let volumes = vec![Kept { dir, head: image_content(), snapshots: Vec::new() }];
+        let volumes = vec![Expected { dir, head: image_content(), snapshots: Vec::new() }];
         Self { lab, storage, volumes, made: 1 }
     }
 
-    pub(crate) async fn turn(&mut self, turn: &Turn) {
+    pub(crate) async fn attempt(&mut self, attempt: &Attempt) {
         if self.volumes.is_empty() {
             return;
         }
-        let index = turn.volume % self.volumes.len();
+        let index = attempt.volume % self.volumes.len();
         let charges = self.charges().await;
-        if let Some((steps, fault)) = turn.fault {
+        if let Some((steps, fault)) = attempt.fault {
             self.storage.arm(steps, fault);
         }
-        let failed = self.step(index, &turn.step).await;
+        let failed = self.step(index, &attempt.step).await;
         let hit = self.storage.mend();
-        let crashed = hit && turn.fault.is_some_and(|(_, fault)| fault.is_crash());
+        let crashed = hit && attempt.fault.is_some_and(|(_, fault)| fault.is_crash());
         match failed {
             Ok(()) => {}
-            Err((error, _)) if !hit => panic!("{:?} failed: {error}", turn.step),
+            Err((error, _)) if !hit => panic!("{:?} failed: {error}", attempt.step),
             Err((_, failed)) => {
-                let mut bits = turn.kept;
-                let survives = turn.survives || !crashed;
+                let mut bits = attempt.kept;
+                let survives = attempt.survives || !crashed;
                 if !survives {
                     self.lab.power_loss(&mut || {
                         bits = bits.rotate_right(1);
@@ -132,7 +132,7 @@ impl<B: Lab> Story<B> {
             }
         }
         if hit {
-            // What was not certain to be on disk in other volumes is now settled as well.
+            // This also settles changes in other volumes that were not certain to be on disk.
             for kept in self.volumes.clone() {
                 self.storage.settle(&kept.dir, None, &kept.ids()).await.unwrap();
             }
@@ -144,7 +144,7 @@ impl<B: Lab> Story<B> {
         }
     }
 
-    /// What each volume takes of its limit.
+    /// The bytes that each volume is charged for.
     async fn charges(&self) -> Vec<(PathBuf, u64)> {
         let mut charges = Vec::new();
         for kept in &self.volumes {
@@ -154,8 +154,8 @@ impl<B: Lab> Story<B> {
         charges
     }
 
-    /// Whatever is done to one volume, the others have neither more nor less of their limits than before; and a fork
-    /// begins with all of it.
+    /// Checks that an operation on one volume does not change the charges of the others, and that a fork is charged
+    /// only for its head.
     async fn check_charges(&self, before: &[(PathBuf, u64)], touched: usize) {
         for (dir, charged) in self.charges().await {
             match before.iter().position(|(other, _)| *other == dir) {
@@ -259,8 +259,8 @@ impl<B: Lab> Story<B> {
         }
     }
 
-    async fn fork(&mut self, source: &Kept, which: usize) -> Result<(), (DiskError, Failed)> {
-        // Enough to be in each other's way.
+    async fn fork(&mut self, source: &Expected, which: usize) -> Result<(), (DiskError, Failed)> {
+        // Four volumes are enough to affect each other.
         let Some((id, content)) = source.pick(which).filter(|_| self.volumes.len() < 4) else {
             return Ok(());
         };
@@ -269,11 +269,11 @@ impl<B: Lab> Story<B> {
         if let Err(error) = self.storage.fork(&source.dir, id, &dir).await {
             return Err((error, Failed { half_made: Some(dir), ..Failed::default() }));
         }
-        self.volumes.push(Kept { dir, head: content, snapshots: Vec::new() });
+        self.volumes.push(Expected { dir, head: content, snapshots: Vec::new() });
         Ok(())
     }
 
-    /// What QEMU does in a block commit: data first, then the one layer above it in its own chain.
+    /// Does what QEMU does in a block commit: data first, then the one layer above it in its own chain.
     async fn merge_by_machine(
         &self,
         dir: &Path,
@@ -300,7 +300,7 @@ impl<B: Lab> Story<B> {
         let kept = &self.volumes[index];
         let backend = self.lab.backend();
         let head = backend.chain(&kept.dir, None).await.unwrap().remove(0);
-        // A machine that has moved writes to the pivot's upper layer before the record says so.
+        // A VM that has moved writes to the pivot's upper layer before the record changes.
         if self.storage.load(&kept.dir).unwrap().is_some_and(|text| !text.contains("pivot")) {
             assert_eq!(self.lab.content(&head), kept.head, "the head of {}", kept.dir.display());
         }
@@ -310,7 +310,7 @@ impl<B: Lab> Story<B> {
         }
     }
 
-    /// Every file is needed by somebody, and the sizes are possible.
+    /// Checks that every file is needed, and that the sizes are plausible.
     async fn check_files(&self, index: usize) {
         let kept = &self.volumes[index];
         let backend = self.lab.backend();
@@ -332,7 +332,7 @@ impl<B: Lab> Story<B> {
         }
     }
 
-    /// When all but one volume and all snapshots are gone, one layer is left on the image.
+    /// Deletes all other volumes and all snapshots. One layer must be left on the image.
     pub(crate) async fn end(mut self) {
         let Some(mut kept) = self.volumes.pop() else { return };
         for other in self.volumes.drain(..) {

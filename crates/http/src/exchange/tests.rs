@@ -1,5 +1,5 @@
-//! Exchanges with a server that answers `initialize` and `tools/list`, says that it has heard of subscriptions, and leaves
-//! all else unanswered.
+//! Exchanges with a server that answers `initialize` and `tools/list`, acknowledges subscriptions, and leaves all else
+//! unanswered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Client {
         Self { stream, got: String::new(), serving }
     }
 
-    /// One that has asked this, on a connection of its own.
+    /// A client that has posted this message on its own connection.
     async fn posting(front: &Arc<Front<Played>>, headers: &str, message: Value) -> Self {
         let mut client = Self::connect(front);
         let body = message.to_string();
@@ -80,7 +80,7 @@ impl Client {
         client
     }
 
-    /// All that has come, once these words are in it.
+    /// Everything received, once `words` occurs in it.
     async fn until(&mut self, words: &str) -> &str {
         let reading = async {
             let mut bytes = [0; 4096];
@@ -119,7 +119,7 @@ async fn subscribe(front: &Arc<Front<Played>>) -> Client {
 }
 
 #[tokio::test]
-async fn whoever_only_listens_keeps_nobody_from_asking() {
+async fn listeners_do_not_use_up_request_permits() {
     let front = front(1);
     let session = session(&front).await;
     let _listening = [subscribe(&front).await, subscribe(&front).await, subscribe(&front).await];
@@ -128,7 +128,7 @@ async fn whoever_only_listens_keeps_nobody_from_asking() {
 }
 
 #[tokio::test]
-async fn whoever_only_listens_does_not_delay_the_end() {
+async fn listener_does_not_delay_closing() {
     let front = front(4);
     let listening = subscribe(&front).await;
     front.close();
@@ -136,13 +136,13 @@ async fn whoever_only_listens_does_not_delay_the_end() {
 }
 
 #[tokio::test]
-async fn a_call_can_be_cancelled_when_all_turns_are_taken() {
+async fn call_can_be_cancelled_without_free_permits() {
     let front = front(1);
     let session = session(&front).await;
     let ask = |id: u64| Client::posting(&front, &session, json!({"id": id, "method": "wait"}));
     let mut waiting = ask(1).await;
     let taken = async {
-        while front.turns.take().is_some() {
+        while front.permits.take().is_some() {
             tokio::task::yield_now().await;
         }
     };

@@ -1,4 +1,4 @@
-//! Those who wait for the server: one request for its answer, and whoever listens for what is said unasked.
+//! Receivers of the server's messages: a call that waits for its answer, and a listener for other notifications.
 
 use std::sync::{Arc, Weak};
 
@@ -7,45 +7,45 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::{Calls, Gone, Upstream};
-use crate::turn::Turn;
+use crate::permits::Permit;
 
-/// A request under way. Dropped before its answer, it is cancelled.
+/// A request in progress. Dropping it before its answer cancels it.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(super) number: u64,
-    /// It has no end of its own: whoever asked has to hang up.
+    /// It has no end of its own: the client has to hang up.
     pub(crate) lasts: bool,
-    pub(super) turn: Option<Turn>,
+    pub(super) permit: Option<Permit>,
     pub(super) reports: mpsc::Receiver<Value>,
     pub(super) answer: oneshot::Receiver<Value>,
     pub(super) upstream: Arc<Upstream>,
 }
 
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum CallEvent {
     Report(Value),
     Answer(Value),
-    /// The conversation ended before the answer.
+    /// The connection ended before the answer.
     Gone,
 }
 
 impl Call {
-    /// All reports, then the answer. May be dropped at any time.
-    pub(crate) async fn next(&mut self) -> News {
+    /// Yields all reports, then the answer. May be dropped at any time.
+    pub(crate) async fn next(&mut self) -> CallEvent {
         tokio::select! {
             biased;
-            Some(report) = self.reports.recv() => News::Report(report),
-            answer = &mut self.answer => answer.map_or(News::Gone, News::Answer),
+            Some(report) = self.reports.recv() => CallEvent::Report(report),
+            answer = &mut self.answer => answer.map_or(CallEvent::Gone, CallEvent::Answer),
         }
     }
 
-    /// The answer alone.
+    /// Waits for the answer alone and discards reports.
     pub(crate) async fn answered(mut self) -> Result<Value, Gone> {
         loop {
             match self.next().await {
-                News::Report(_) => {}
-                News::Answer(answer) => return Ok(answer),
-                News::Gone => return Err(Gone),
+                CallEvent::Report(_) => {}
+                CallEvent::Answer(answer) => return Ok(answer),
+                CallEvent::Gone => return Err(Gone),
             }
         }
     }
@@ -53,11 +53,11 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.upstream.calls.abandon(self.number, self.turn.take());
+        self.upstream.calls.abandon(self.number, self.permit.take());
     }
 }
 
-/// Somebody who wants to hear what the server says unasked. Does not keep the conversation going.
+/// A listener for notifications that belong to no request. It does not keep the upstream alive.
 #[derive(Debug)]
 pub(crate) struct Listening {
     pub(super) heard: mpsc::Receiver<Value>,
@@ -65,7 +65,7 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// `None`: the conversation has ended. May be dropped at any time.
+    /// `None` if the connection has ended. May be dropped at any time.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         self.heard.recv().await
     }
@@ -73,7 +73,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // The client was there until now.
+        // The client has listened until this moment, so the idle time begins here.
         if let Some(calls) = self.calls.upgrade() {
             calls.state().used = Instant::now();
         }

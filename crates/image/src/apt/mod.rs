@@ -1,5 +1,5 @@
-//! Packages from the archives that the host's own apt configuration names, read without root and without touching
-//! the host's package state.
+//! Packages from the archives of the host's own apt configuration, fetched without root and without touching the host's
+//! package state.
 
 mod private;
 mod sources;

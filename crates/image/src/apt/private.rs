@@ -1,5 +1,5 @@
-//! An apt of our own: the host's archives, keys and proxies, but package lists, cache and status in a working
-//! directory. So any user can resolve and download packages, and the host's apt notices nothing.
+//! A private apt: it uses the host's archives, keys and proxies, but keeps package lists, cache and status in a working
+//! directory. So any user can resolve and download packages without affecting the host's apt.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use thiserror::Error;
 
 use super::sources::{Archive, Key, parse_deb822, parse_list};
 use crate::command::{CommandError, Output, Tool};
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 use crate::source::PackageSource;
 
-/// Indexes are some 15 MiB and packages some 40 MiB; a line that needs longer is not usable for a build.
+/// Indexes have some 15 MiB and packages some 40 MiB; a slower line is not usable for a build.
 const NETWORK_LIMIT: Duration = Duration::from_secs(900);
 const LOCAL_LIMIT: Duration = Duration::from_secs(120);
 const ETC_APT: &str = "/etc/apt";
@@ -27,12 +27,12 @@ pub enum AptError {
     #[error("this host is not a Debian release ({found}); set `mirror` and `suite` in the [image] section")]
     NotDebian { found: String },
     #[error(
-        "the host's apt configuration names no archive of Debian {suite} with `main`; add one, or set `mirror` in the [image] section"
+        "the host's apt configuration has no archive of Debian {suite} with `main`; add one, or set `mirror` in the [image] section"
     )]
     NoArchive { suite: String },
-    #[error("no package archive of Debian {suite} could be read; is the network there?\n{tail}")]
+    #[error("no package archive of Debian {suite} could be read; does the network work?\n{tail}")]
     Unreachable { suite: String, tail: String },
-    #[error("`{word}` from the [image] section is not usable in a package source")]
+    #[error("`{word}` in the [image] section cannot be used as a package source")]
     BadSource { word: String },
 }
 
@@ -41,7 +41,7 @@ pub enum AptError {
 pub(crate) enum Backports {
     /// For kernels: newer is better.
     Use,
-    /// For root filesystems: nothing is taken from there unless asked, so its lists need not be fetched.
+    /// For root filesystems: nothing is taken from backports unless requested, so their lists need not be fetched.
     Ignore,
 }
 
@@ -52,9 +52,9 @@ pub(crate) struct PrivateApt {
     dir: PathBuf,
     pub(crate) suite: String,
     pub(crate) archives: Vec<Archive>,
-    /// The sources.list that reaches the archives, credentials included; never leaves the working directory.
+    /// The sources.list with the archives, credentials included; never leaves the working directory.
     pub(crate) sources_list: PathBuf,
-    /// Proxy settings of the host's apt, in apt's syntax; empty when there are none.
+    /// Proxy settings of the host's apt, in apt's syntax; empty if there are none.
     pub(crate) proxy_lines: String,
 }
 
@@ -136,7 +136,7 @@ impl PrivateApt {
         Err(missing().into())
     }
 
-    /// The archives as they may be written down: without credentials.
+    /// The archives in a form that may be recorded: without credentials.
     pub(crate) fn public_sources(&self) -> Vec<String> {
         self.archives.iter().map(Archive::public_line).collect()
     }
@@ -151,8 +151,8 @@ impl PrivateApt {
             fs::create_dir_all(&path).at("create", &path)?;
         }
         let dir = self.dir.display();
-        // The host's configuration files are not read: their hooks expect root. Only how to reach the network is
-        // taken over. The status file is empty, so that what the host has installed plays no part.
+        // The host's configuration files are not read, because their hooks expect root. Only the network settings are
+        // copied. The status file is empty, so that the packages installed on the host have no influence.
         let text = format!(
             "{acquire}\
              Dir::Etc::main \"/dev/null\";\n\
@@ -193,9 +193,9 @@ impl PrivateApt {
         Ok(())
     }
 
-    /// Fetches the lists and drops archives that turn out not to be Debian's: another vendor may use the same suite
-    /// and component names, and its packages have no place in the image. A foreign archive that cannot be read
-    /// therefore does not fail the build.
+    /// Fetches the lists and drops archives that turn out not to be Debian's: another vendor may use the same suite and
+    /// component names, and its packages must not get into the image. So a foreign archive that cannot be read does not
+    /// fail the build.
     async fn update(&mut self, configured: bool) -> Result<(), AptError> {
         let updated = self.tool("apt-get", NETWORK_LIMIT).args(["update"]).run().await;
         let tail = match updated {
@@ -232,14 +232,14 @@ impl PrivateApt {
     }
 }
 
-/// How the host's apt reaches the network: proxies, certificates, protocol versions.
+/// The network settings of the host's apt: proxies, certificates, protocol versions.
 fn network_settings(dump: &str) -> String {
     let wanted = ["Acquire::http::", "Acquire::https::", "Acquire::socks::", "Acquire::ForceIPv"];
     let kept = dump.lines().filter(|line| wanted.iter().any(|prefix| line.starts_with(prefix)));
     kept.fold(String::new(), |all, line| all + line + "\n")
 }
 
-/// Error messages of apt repeat the URI they failed on.
+/// Removes credentials from error messages of apt, which repeat the URI they failed on.
 fn scrub(text: &str) -> String {
     text.split(' ').map(super::redact).collect::<Vec<_>>().join(" ")
 }
@@ -266,7 +266,7 @@ fn write_private(path: &Path, text: &str) -> Result<(), FsError> {
         .at("write", path)
 }
 
-/// The release the host runs, which is the release whose archives it knows.
+/// The release of the host, which is the release whose archives it knows.
 fn host_suite() -> Result<String, AptError> {
     let path = Path::new(OS_RELEASE);
     let text = fs::read_to_string(path).at("read", path)?;
@@ -301,7 +301,7 @@ fn host_archives(suite: &str, backports: Backports) -> Result<Vec<Archive>, AptE
         let text = match fs::read_to_string(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            // Private mirrors often hide their credentials in a file that only root reads.
+            // Private mirrors often keep their credentials in a file that only root can read.
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 tracing::warn!(file = %file.display(), "skipping an apt source that this user may not read");
                 continue;
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_could_break_out_of_a_source_line_are_refused() {
+    fn unsafe_source_line_words_are_refused() {
         for bad in ["", "a b", "x\ny", "sid]", "-o", "a;b", "quo\"te"] {
             assert!(checked(bad).is_err(), "{bad:?}");
         }
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_apt_lose_their_credentials() {
+    fn credentials_are_scrubbed_from_apt_errors() {
         assert_eq!(scrub("E: http://u:p@m.example/x failed"), "E: http://m.example/x failed");
     }
 }

@@ -1,7 +1,7 @@
-//! The host's apt sources, in both formats that apt reads. Pure: from text to values and back.
+//! Parses the host's apt sources, in both formats that apt reads. Does no I/O.
 //!
-//! Only what a Debian root filesystem can come from is kept: binary archives of the wanted suite and its companions
-//! (updates, security, backports), with the component `main`.
+//! Only sources of a Debian root filesystem are kept: binary archives of the wanted suite and its companions (updates,
+//! security, backports), with the component `main`.
 
 use std::path::PathBuf;
 
@@ -16,10 +16,10 @@ pub(crate) struct Archive {
     pub(crate) trusted: bool,
 }
 
-/// What the archive's signatures are checked against.
+/// The keys that the archive's signatures are checked against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// The keys that the host's apt trusts for everything.
+    /// The keys that the host's apt trusts for all archives.
     HostDefault,
     File(PathBuf),
     /// A key written into the source entry itself.
@@ -27,7 +27,7 @@ pub(crate) enum Key {
 }
 
 impl Archive {
-    /// One line of a sources.list. `key_file` is where an inline key was written to.
+    /// One line of a sources.list. `key_file` is the file that an inline key was written to.
     pub(crate) fn line(&self, key_file: Option<&str>) -> String {
         let mut options = vec!["arch=amd64".to_owned()];
         match (&self.key, key_file) {
@@ -41,7 +41,7 @@ impl Archive {
         format!("deb [{}] {} {} {}", options.join(" "), self.uri, self.suite, self.components.join(" "))
     }
 
-    /// The line that an image keeps: no credentials, and no key paths of the machine that built it.
+    /// The line that an image keeps: no credentials, and no key paths of the host that built it.
     pub(crate) fn public_line(&self) -> String {
         let trusted = if self.trusted { "[trusted=yes] " } else { "" };
         format!("deb {trusted}{} {} {}", redact(&self.uri), self.suite, self.components.join(" "))
@@ -154,7 +154,7 @@ fn key_of(value: &str) -> Key {
         // Several files may be given, separated by commas; apt's one-line option takes them in the same form.
         Key::File(PathBuf::from(value.split_whitespace().collect::<Vec<_>>().join(",")))
     } else {
-        // A fingerprint selects among the keys that the host trusts anyway.
+        // A fingerprint selects among keys that the host trusts anyway.
         Key::HostDefault
     }
 }
@@ -193,7 +193,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn both_formats_say_the_same() {
+    fn both_source_formats_parse_alike() {
         let list = "deb [signed-by=/k.gpg] http://mirror.example/debian trixie main contrib # why\n\
                     deb-src http://mirror.example/debian trixie main\n";
         let deb822 = "Types: deb deb-src\nURIs: http://mirror.example/debian\nSuites: trixie\n\
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_suites_components_and_disabled_entries_are_left_out() {
+    fn foreign_and_disabled_sources_are_left_out() {
         let text = "Types: deb\nURIs: http://a.example\nSuites: nodistro\nComponents: main\n\n\
                     Types: deb\nURIs: http://b.example\nSuites: bookworm\nComponents: stable\n\n\
                     Enabled: no\nTypes: deb\nURIs: http://c.example\nSuites: bookworm\nComponents: main\n\n\
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inline_key_keeps_its_lines() {
+    fn inline_key_keeps_its_lines() {
         let text = "Types: deb\nURIs: http://a.example\nSuites: sid\nComponents: main\n\
                     Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc\n -----END PGP PUBLIC KEY BLOCK-----\n";
         let Key::Inline(key) = &parse_deb822(text, "sid")[0].key else { panic!("an inline key") };
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_never_reach_what_an_image_keeps() {
+    fn credentials_are_stripped_from_public_sources() {
         let archive = &parse_list("deb https://me:s3cret@mirror.example:8443/debian sid main", "sid")[0];
         assert_eq!(archive.public_line(), "deb https://mirror.example:8443/debian sid main");
         assert!(archive.line(None).contains("s3cret"), "apt itself needs them");
@@ -235,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_breaks_the_parsers(text in "(?s).{0,300}") {
+        fn source_parsers_never_panic(text in "(?s).{0,300}") {
             parse_list(&text, "sid");
             parse_deb822(&text, "sid");
             redact(&text);

@@ -52,7 +52,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn versions_order_as_dpkg_orders_them() {
+    fn versions_compare_as_in_dpkg() {
         for (older, newer) in [
             ("6.1.0-9", "6.1.0-54"),
             ("6.1.0-54", "6.12.95+deb12"),
@@ -69,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_is_consistent(a in "[0-9a-z~+.-]{0,12}", b in "[0-9a-z~+.-]{0,12}") {
+        fn version_order_is_antisymmetric(a in "[0-9a-z~+.-]{0,12}", b in "[0-9a-z~+.-]{0,12}") {
             prop_assert_eq!(compare(&a, &b), compare(&b, &a).reverse());
             prop_assert_eq!(compare(&a, &a), Ordering::Equal);
         }

@@ -1,4 +1,4 @@
-//! A kernel, ready to boot: found if it was made before, made otherwise.
+//! Provides a kernel that is ready to boot: an existing one, or a new one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use super::packages;
 use crate::apt::{AptError, redact};
 use crate::blocking;
 use crate::command::CommandError;
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 use crate::hash::{self, Fingerprint};
 use crate::manifest::{self, FileRecord, KernelManifest, ManifestError, Package, SCHEMA_VERSION};
 use crate::progress::{Phase, Reporter, enter};
@@ -20,7 +20,7 @@ use crate::publish::{PublishError, Slot, require_space};
 use crate::source::{Dirs, KernelSource};
 use crate::tools;
 
-/// The package, its unpacked tree and the package lists.
+/// Space for the package, its unpacked tree and the package lists.
 const NEEDED_BYTES: u64 = 600 << 20;
 const VMLINUZ: &str = "vmlinuz";
 const MODULES: &str = "modules";
@@ -39,7 +39,7 @@ pub enum KernelError {
     Apt(#[from] AptError),
     #[error(transparent)]
     Module(#[from] ModuleError),
-    #[error("the archives of Debian {suite} offer no cloud kernel for amd64")]
+    #[error("the archives of Debian {suite} contain no cloud kernel for amd64")]
     NoPackage { suite: String },
     #[error("the package {package} does not contain {what}")]
     Incomplete { package: String, what: &'static str },
@@ -51,16 +51,16 @@ pub enum KernelError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
     pub vmlinuz: PathBuf,
-    /// Plain `.ko` files; each comes after those it depends on.
+    /// Plain `.ko` files; each follows the modules that it depends on.
     pub modules: Vec<PathBuf>,
-    /// The release, as `uname -r` will say it.
+    /// The release, as `uname -r` reports it.
     pub version: String,
-    /// Names the kernel by its contents.
+    /// A key derived from the kernel's contents.
     pub key: String,
 }
 
-/// The kernel that answers `source`. A kernel from packages is fetched once and then kept, so that later calls need
-/// no network; `refresh` looks for a newer one.
+/// The kernel for `source`. A kernel from packages is fetched once and then kept, so that later calls need no network;
+/// `refresh` looks for a newer one.
 pub async fn ensure(
     dirs: &Dirs,
     source: &KernelSource,
@@ -80,7 +80,7 @@ pub async fn ensure(
     slot.conclude(made)
 }
 
-/// The kernel that answers `source`, if it was made before. Fetches and writes nothing.
+/// The kernel for `source`, if it exists. Fetches and writes nothing.
 pub fn installed(dirs: &Dirs, source: &KernelSource) -> Result<Option<Kernel>, KernelError> {
     find(&dirs.kernels, &request_digest(source)?)
 }
@@ -125,7 +125,7 @@ async fn make(
     .await?;
     enter(report, Phase::Publish);
     let entry = Slot::acquire(&kernels, &key, report).await?;
-    // The name is a digest of the contents, so an entry that is there is the same.
+    // The name is a digest of the contents, so an existing entry is the same.
     if load(&entry.destination())?.is_none_or(|(_, kernel)| kernel.key != key)
         || manifest_differs(&entry, &ready)?
     {
@@ -138,7 +138,7 @@ async fn make(
     }
 }
 
-/// The same kernel may come to answer another request (another mirror, say); the newest request is the one recorded.
+/// The same kernel may serve another request (for example of another mirror); the newest request is recorded.
 fn manifest_differs(entry: &Slot, ready: &Path) -> Result<bool, KernelError> {
     let old = load(&entry.destination())?.map(|(manifest, _)| manifest.request);
     let new = manifest::read::<KernelManifest>(ready)?.map(|manifest| manifest.request);
@@ -202,8 +202,8 @@ fn assemble(input: &mut Input, request: String, ready: &Path) -> Result<String, 
     Ok(key)
 }
 
-/// The release string: from the boot header of the image (Documentation/arch/x86/boot.rst), which every bzImage
-/// carries, or from a module.
+/// The release string, from the boot header of the image (Documentation/arch/x86/boot.rst), which every bzImage has, or
+/// from a module.
 fn release_of(image: &[u8], modules: &[Module]) -> Option<String> {
     if image.get(0x202..0x206)? != b"HdrS" {
         return None;
@@ -223,7 +223,7 @@ fn file_safe(text: &str) -> String {
     text.chars().take(80).map(plain).collect()
 }
 
-/// What identifies a request. Files are taken by their contents, since a rebuilt kernel keeps its path.
+/// A digest that identifies a request. Files are identified by their contents, since a rebuilt kernel keeps its path.
 fn request_digest(source: &KernelSource) -> Result<String, KernelError> {
     Ok(match source {
         KernelSource::Packages(packages) => Fingerprint::default()
@@ -239,7 +239,7 @@ fn request_digest(source: &KernelSource) -> Result<String, KernelError> {
     })
 }
 
-/// The newest published kernel that answers `request`.
+/// The newest published kernel for `request`.
 fn find(kernels: &Path, request: &str) -> Result<Option<Kernel>, KernelError> {
     let entries = match fs::read_dir(kernels) {
         Ok(entries) => entries,
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_configured_kernel_is_published_once_and_found_again() {
+    async fn configured_kernel_is_published_once() {
         let dir = tempfile::tempdir().unwrap();
         let vmlinuz = dir.path().join("bzImage");
         fs::write(&vmlinuz, fake_kernel("6.9.1-mine (me@here) #1")).unwrap();
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_no_kernel_is_refused() {
+    async fn file_that_is_no_kernel_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let vmlinuz = dir.path().join("bzImage");
         fs::write(&vmlinuz, "hello").unwrap();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_damaged_entry_is_made_again() {
+    async fn damaged_kernel_entry_is_rebuilt() {
         let dir = tempfile::tempdir().unwrap();
         let vmlinuz = dir.path().join("bzImage");
         fs::write(&vmlinuz, fake_kernel("6.9.1")).unwrap();

@@ -1,7 +1,7 @@
-//! Kernel modules: which ones the agent wants, found in a tree, decompressed, and put in dependency order.
+//! Kernel modules: finds those that the agent wants in a tree, decompresses them and sorts them by dependency.
 //!
 //! Dependencies are read from the modules themselves (their `.modinfo` section): packages come without modules.dep,
-//! which depmod would write on the machine where they are installed.
+//! which depmod would write on the system where they are installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::decompress;
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 
-/// What the agent loads if the kernel does not have it built in. Dependencies are added by themselves.
+/// Modules that the agent loads if the kernel does not have them built in. Their dependencies are added automatically.
 const WANTED: [&str; 5] = ["virtio_mmio", "virtio_blk", "virtio_net", "vsock", "vmw_vsock_virtio_transport"];
 /// The largest of these modules has some 300 KiB.
 const MAX_MODULE_BYTES: u64 = 32 << 20;
-/// Deeper than any module tree; stops at loops made of symbolic links to directories.
+/// Deeper than any module tree; ends loops of symbolic links to directories.
 const MAX_DEPTH: usize = 24;
 
 #[derive(Debug, Error)]
@@ -35,7 +35,7 @@ pub enum ModuleError {
 /// A decompressed module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Module {
-    /// With underscores, as the kernel names it.
+    /// With underscores, as in the kernel.
     pub(crate) name: String,
     pub(crate) data: Vec<u8>,
     pub(crate) depends: Vec<String>,
@@ -78,7 +78,8 @@ pub(crate) fn collect(dir: &Path) -> Result<Vec<Module>, ModuleError> {
     order(found)
 }
 
-/// Sorts by dependency; among equals the order of the wish list, then the name, so that the result is stable.
+/// Sorts by dependency; otherwise by the order of the list of wanted modules, then by name, so that the result is
+/// stable.
 fn order(mut waiting: BTreeMap<String, Module>) -> Result<Vec<Module>, ModuleError> {
     let rank = |name: &str| WANTED.iter().position(|wanted| *wanted == name).unwrap_or(WANTED.len());
     let mut ordered: Vec<Module> = Vec::new();
@@ -96,7 +97,7 @@ fn order(mut waiting: BTreeMap<String, Module>) -> Result<Vec<Module>, ModuleErr
     Ok(ordered)
 }
 
-/// The modules that a module says it needs.
+/// The modules that a module depends on.
 pub(crate) fn depends_of(module: &[u8]) -> Vec<String> {
     let list = modinfo(module, "depends").unwrap_or_default();
     list.split(',').filter(|name| !name.is_empty()).map(canonical).collect()
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_come_first_and_unwanted_modules_stay_out() {
+    fn module_dependencies_come_first() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("net")).unwrap();
         put(&dir.path().join("net"), "virtio_net.ko", "net_failover,virtio");
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_modules_come_out_plain() {
+    fn compressed_modules_are_decompressed() {
         let dir = tempfile::tempdir().unwrap();
         let plain = b"\x7fELF\0depends=\0";
         fs::write(dir.path().join("virtio_blk.ko.zst"), zstd::encode_all(&plain[..], 1).unwrap()).unwrap();
@@ -192,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_dependency_is_named() {
+    fn missing_module_dependency_is_named() {
         let dir = tempfile::tempdir().unwrap();
         put(dir.path(), "virtio_net.ko", "gone");
         assert!(collect(dir.path()).unwrap_err().to_string().contains("needs gone"));
     }
 
     #[test]
-    fn a_circle_is_an_error_and_not_a_hang() {
+    fn circular_module_dependency_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         put(dir.path(), "virtio_net.ko", "vsock");
         put(dir.path(), "vsock.ko", "virtio_net");

@@ -1,4 +1,4 @@
-//! A kernel out of Debian packages: the newest cloud flavour that the archives offer.
+//! Fetches a kernel from Debian packages: the newest cloud flavour that the archives offer.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(crate) async fn fetch(
         .run()
         .await?;
     let vmlinuz = tree.join("boot").join(format!("vmlinuz-{release}"));
-    // Since the merge of /usr the same package may carry its modules in either place.
+    // Since the merge of /usr the same package may have its modules in either directory.
     let modules = ["lib/modules", "usr/lib/modules"]
         .iter()
         .map(|base| tree.join(base).join(&release))
@@ -72,7 +72,7 @@ fn newest(names: &[String]) -> Option<String> {
         .iter()
         .filter_map(|name| name.strip_prefix(PREFIX))
         .filter(|release| {
-            // Meta packages such as `linux-image-6.12-cloud-amd64` carry no kernel: a release has three numbers.
+            // Meta packages such as `linux-image-6.12-cloud-amd64` contain no kernel: a release has three numbers.
             release.strip_suffix(SUFFIX).is_some_and(|version| version.split('.').count() > 2)
         })
         .max_by(|a, b| compare(a, b))
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_kernel_is_taken_and_meta_packages_are_not() {
+    fn newest_kernel_is_taken_except_meta_packages() {
         let names = [
             "linux-image-6.1.0-54-cloud-amd64",
             "linux-image-6.12.95+deb12-cloud-amd64",

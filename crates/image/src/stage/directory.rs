@@ -1,4 +1,4 @@
-//! A directory of the host into a stage.
+//! Copies a directory of the host into a stage.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -6,10 +6,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::tree::{Attributes, Stage, StageError};
-use crate::fs_error::{At, FsError};
+use crate::fs_error::{FsContext, FsError};
 
-/// Copies the tree at `source`. The owner `us` becomes root, because an unprivileged user's tree stands for a tree of
-/// root's; other owners are kept.
+/// Copies the tree at `source`. The owner `us` becomes root, because an unprivileged user's tree represents a tree of
+/// root; other owners are kept.
 pub(crate) fn copy_directory(stage: &mut Stage, source: &Path, us: (u32, u32)) -> Result<(), StageError> {
     let device = fs::metadata(source).at("inspect", source)?.dev();
     let mut links = HashMap::new();
@@ -35,7 +35,7 @@ fn visit(
     let kind = metadata.file_type();
     if kind.is_dir() {
         stage.directory(guest, attributes)?;
-        // What is mounted inside (a running chroot's /proc, say) is not part of the root filesystem.
+        // File systems mounted inside (for example a running chroot's /proc) are not part of the root filesystem.
         if metadata.dev() != device {
             return Ok(());
         }

@@ -1,9 +1,9 @@
-//! A root filesystem being laid out in a directory of the host, without root's powers.
+//! A root filesystem that is being laid out in a directory of the host, without root's privileges.
 //!
 //! Input is not trusted: nothing is ever written outside the directory, whatever paths, links and device nodes an
-//! archive holds. Owners, exact modes and extended attributes are not applied here but remembered, and written into
-//! the ext4 image afterwards; so an unprivileged user gets the same image as root, and no set-user-id file ever
-//! exists on the host.
+//! archive contains. Owners, exact modes and extended attributes are not applied here but recorded, and written into
+//! the ext4 image afterwards; so an unprivileged user gets the same image as root, and no set-user-id file ever exists
+//! on the host.
 
 mod directory;
 mod survey;

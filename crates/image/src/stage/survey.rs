@@ -1,5 +1,5 @@
-//! A walk over a finished stage: its size, and what has to be corrected in the ext4 image because the host's user
-//! could not or should not own such files.
+//! Walks over a finished stage: measures its size, and collects the corrections for the ext4 image where the host's
+//! user could not or should not own such files.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
 use super::tree::{MAX_DEPTH, Stage, StageError};
-use crate::fs_error::At;
+use crate::fs_error::FsContext;
 
 const BLOCK: u64 = 4096;
 
@@ -30,7 +30,7 @@ pub(crate) struct Correction {
 pub(crate) struct Survey {
     pub(crate) corrections: Vec<Correction>,
     pub(crate) inodes: u64,
-    /// What the contents occupy, in whole blocks.
+    /// The space of the contents, in whole blocks.
     pub(crate) bytes: u64,
 }
 
@@ -50,7 +50,7 @@ impl Survey {
         guest: &Path,
         seen: &mut HashSet<u64>,
     ) -> Result<(), StageError> {
-        // A link to a directory leads further down than the path of any entry says.
+        // A link to a directory leads deeper than the path of any entry states.
         if guest.components().count() > MAX_DEPTH + 1 {
             return Err(StageError::TooDeep { path: guest.to_owned() });
         }

@@ -1,4 +1,4 @@
-//! A tar archive into a stage.
+//! Unpacks a tar archive into a stage.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -16,11 +16,11 @@ use crate::decompress;
 
 const XATTR_PREFIX: &str = "SCHILY.xattr.";
 
-/// What may come before the content of one entry: its header, a long name, extended attributes, the map of a sparse file.
-/// The library keeps all of it in memory, and a few bytes of compressed data can stand for any amount of it.
+/// The most bytes before the content of one entry: its header, a long name, extended attributes, the map of a sparse
+/// file. The library keeps all of it in memory, and a few bytes of compressed data can expand to any amount of it.
 const MAX_HEADERS: u64 = 1 << 20;
 
-/// What was read, beside the files.
+/// Facts about the archive, beside its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TarSummary {
     /// SHA-256 of the decompressed stream.
@@ -52,7 +52,7 @@ pub(crate) fn unpack(
         if wanted(&path) {
             place(stage, &mut entry, &path)?;
         }
-        // The library would skip what is left of it while it looks for the next header.
+        // The library would skip the rest of it while it looks for the next header.
         io::copy(&mut entry, &mut io::sink()).map_err(unreadable)?;
     }
     headers_left.set(None);
@@ -65,8 +65,8 @@ pub(crate) fn unpack(
     Ok(TarSummary { sha256, entries })
 }
 
-/// Unpacks a tar into a new directory, as the import of an image does before it makes a disk, and says how many entries
-/// it has. Nothing outside of the directory is touched, whatever is in the archive.
+/// Unpacks a tar into a new directory, as the import of an image does before it makes a disk, and returns the number of
+/// entries. Nothing outside the directory is touched, whatever the archive contains.
 pub fn unpack_tar(file: File, directory: &Path) -> Result<u64, StageError> {
     let mut stage = Stage::create(directory, 0)?;
     Ok(unpack(&mut stage, file, &|_| true)?.entries)
@@ -82,7 +82,7 @@ fn place(stage: &mut Stage, entry: &mut Entry<'_, impl Read>, path: &Path) -> Re
         }
         EntryType::Symlink => stage.symlink(path, &link_target(entry, path)?, attributes),
         EntryType::Link => stage.hard_link(path, &link_target(entry, path)?),
-        // Device nodes, pipes, and whatever other kinds exist or will.
+        // Device nodes, pipes, and all other kinds, including future ones.
         _ => stage.skip_special(),
     }
 }
@@ -120,7 +120,8 @@ fn attributes_of(entry: &mut Entry<'_, impl Read>) -> Result<Attributes, StageEr
     })
 }
 
-/// File capabilities matter in a root filesystem; labels and lists of other systems would only confuse the guest.
+/// File capabilities matter in a root filesystem; labels and access lists of other systems would only confuse the
+/// guest.
 fn is_kept_xattr(name: &str) -> bool {
     name == "security.capability"
         || (name.starts_with("user.") && name.bytes().all(|byte| byte.is_ascii_graphic()))
@@ -129,7 +130,7 @@ fn is_kept_xattr(name: &str) -> bool {
 struct Hashing<R> {
     inner: R,
     hash: Sha256,
-    /// What may still be read before the next content; `None` while content is read.
+    /// Bytes that may still be read before the next content; `None` while content is read.
     headers_left: Rc<Cell<Option<u64>>>,
 }
 

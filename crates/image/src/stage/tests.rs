@@ -1,4 +1,4 @@
-//! What hostile archives must not achieve.
+//! Tests of what hostile archives must not achieve.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ impl Hostile {
         Self(tar::Builder::new(Vec::new()))
     }
 
-    /// Writes the name into the header as it is; the library's own setters would refuse the names of interest.
+    /// Writes the name into the header unchanged; the library's own setters would refuse the hostile names.
     fn add(mut self, kind: tar::EntryType, name: &str, link: &str, data: &[u8]) -> Self {
         let mut header = tar::Header::new_gnu();
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
@@ -55,7 +55,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn parent_components_are_refused_by_name() {
+fn archive_paths_with_parents_are_refused() {
     for hostile in [
         Hostile::new().file("../escaped", b"x"),
         Hostile::new().file("a/../../escaped", b"x"),
@@ -69,7 +69,7 @@ fn parent_components_are_refused_by_name() {
 }
 
 #[test]
-fn absolute_paths_land_inside() {
+fn absolute_archive_paths_stay_inside() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("victim");
     let stage = Hostile::new().file(target.to_str().unwrap(), b"x").unpack(dir.path()).unwrap();
@@ -96,7 +96,7 @@ fn writing_through_links_stays_inside() {
     assert_eq!(names(&outside), [""; 0]);
     assert_eq!(fs::read(stage.path().join("through-up")).unwrap(), b"x");
     assert_eq!(fs::read(stage.path().join("relative-file")).unwrap(), b"second");
-    // Through a link whose target does not exist inside there is no way on, and certainly none to the outside.
+    // A link whose target does not exist inside leads nowhere, and certainly not to the outside.
     for link in ["absolute", "relative"] {
         let dir = tempfile::tempdir().unwrap();
         let archive = Hostile::new().symlink(link, "../outside").file(&format!("{link}/planted"), b"x");
@@ -107,7 +107,7 @@ fn writing_through_links_stays_inside() {
 }
 
 #[test]
-fn a_hard_link_cannot_reach_a_file_of_the_host() {
+fn hard_link_cannot_reach_host_files() {
     let dir = tempfile::tempdir().unwrap();
     let error = Hostile::new()
         .add(tar::EntryType::Link, "passwd", "/etc/passwd", b"")
@@ -134,7 +134,7 @@ fn device_nodes_are_left_out_and_counted() {
 }
 
 #[test]
-fn special_modes_never_exist_on_the_host_but_reach_the_image() {
+fn setuid_exists_in_the_image_only() {
     let dir = tempfile::tempdir().unwrap();
     let stage = Hostile::new().file("su", b"#!").unpack(dir.path()).unwrap();
     let mode = fs::metadata(stage.path().join("su")).unwrap().permissions().mode();
@@ -145,7 +145,7 @@ fn special_modes_never_exist_on_the_host_but_reach_the_image() {
 }
 
 #[test]
-fn control_characters_and_clashes_are_refused() {
+fn control_characters_and_name_clashes_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let error = Hostile::new().file("line\nbreak", b"").unpack(dir.path()).unwrap_err();
     assert!(matches!(error, StageError::UnsupportedName { .. }), "{error}");
@@ -167,7 +167,7 @@ fn garbage_is_not_an_archive() {
 }
 
 #[test]
-fn a_directory_of_ours_becomes_roots() {
+fn own_directory_becomes_owned_by_root() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     fs::create_dir_all(source.join("bin")).unwrap();
@@ -196,7 +196,7 @@ fn rewriting_keeps_owner_and_mode() {
 }
 
 #[test]
-fn headers_without_end_are_refused() {
+fn overlong_archive_headers_are_refused() {
     let long = vec![b'a'; 2 << 20];
     for kind in [tar::EntryType::GNULongName, tar::EntryType::GNULongLink, tar::EntryType::XHeader] {
         let dir = tempfile::tempdir().unwrap();
@@ -204,7 +204,7 @@ fn headers_without_end_are_refused() {
         let error = hostile.unpack(dir.path()).unwrap_err();
         assert!(error.to_string().contains("a header is too long"), "{error}");
     }
-    // Content may be of any length, also where it is left out.
+    // Content may have any length, even if it is left out.
     let dir = tempfile::tempdir().unwrap();
     let fifo =
         Hostile::new().add(tar::EntryType::Fifo, "pipe", "", &long).file("large", &long).file("after", b"x");
@@ -221,14 +221,14 @@ fn empty_file() -> tar::Header {
 }
 
 #[test]
-fn directories_without_end_are_refused() {
+fn too_deep_directories_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut deep = Hostile::new();
     let mut header = empty_file();
     deep.0.append_data(&mut header, "d/".repeat(300) + "file", std::io::empty()).unwrap();
     assert!(matches!(deep.unpack(dir.path()), Err(StageError::TooDeep { .. })));
 
-    // A link leads further down than any path of the archive says.
+    // A link leads deeper than any path of the archive states.
     let dir = tempfile::tempdir().unwrap();
     let mut linked = Hostile::new();
     let mut header = empty_file();

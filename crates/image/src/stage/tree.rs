@@ -1,7 +1,7 @@
-//! The directory itself, and the only operations that write to it.
+//! The staging directory, and the only operations that write to it.
 //!
 //! Every path is resolved by the kernel with the staging directory as its root (`RESOLVE_IN_ROOT`), so symbolic links
-//! inside mean what they will mean in the guest and cannot lead out.
+//! inside have the same meaning as in the guest and cannot lead out.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -18,27 +18,27 @@ use thiserror::Error;
 use crate::fs_error::FsError;
 use crate::publish::create_private_dir;
 
-/// More than any root filesystem, less than what fills a host by accident (or by a decompression bomb).
+/// More than any root filesystem, less than what would fill a host by accident (or by a decompression bomb).
 pub(crate) const MAX_CONTENT_BYTES: u64 = 64 << 30;
 pub(crate) const MAX_ENTRIES: u64 = 4_000_000;
-/// Directories within each other. Finished trees are walked through by functions that call themselves.
+/// The deepest nesting of directories. Finished trees are walked by recursive functions.
 pub(crate) const MAX_DEPTH: usize = 256;
-/// The kernel may ask to look again while a path is being renamed; nobody renames here, so few tries suffice.
+/// The kernel may ask for a retry while a path is being renamed; nothing is renamed here, so few tries suffice.
 const RESOLVE_TRIES: usize = 8;
 
 #[derive(Debug, Error)]
 pub enum StageError {
     #[error(transparent)]
     Fs(#[from] FsError),
-    #[error("the archive holds {path:?}, which leads out of the root filesystem")]
+    #[error("the archive contains {path:?}, which leads out of the root filesystem")]
     Escapes { path: PathBuf },
-    #[error("the archive holds {path:?}; names with control characters are not supported")]
+    #[error("the archive contains {path:?}; names with control characters are not supported")]
     UnsupportedName { path: PathBuf },
-    #[error("the archive links {path:?} to {target:?}, which is not there")]
+    #[error("the archive links {path:?} to {target:?}, which does not exist")]
     DanglingLink { path: PathBuf, target: PathBuf },
-    #[error("the archive holds both a directory and something else at {path:?}")]
+    #[error("the archive contains both a directory and something else at {path:?}")]
     Clash { path: PathBuf },
-    #[error("the archive has more than {MAX_DEPTH} directories within each other at {path:?}")]
+    #[error("the archive has more than {MAX_DEPTH} nested directories at {path:?}")]
     TooDeep { path: PathBuf },
     #[error("the contents are larger than {} GiB", MAX_CONTENT_BYTES >> 30)]
     TooLarge,
@@ -48,7 +48,7 @@ pub enum StageError {
     Unreadable { source: io::Error },
 }
 
-/// What the file will have in the image.
+/// The attributes of a file in the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) uid: u32,
@@ -111,7 +111,7 @@ impl Stage {
                 let parent = self.parent(parent)?;
                 match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
                     Ok(()) => {}
-                    // A link to a directory stays: `lib` is one in Debian, and archives made in layers say both.
+                    // A link to a directory stays: `lib` is one in Debian, and archives made in layers contain both.
                     Err(Errno::EXIST) if self.open_dir(&path).is_ok() => {}
                     Err(Errno::EXIST) => {
                         remove_file(&parent, name, &path)?;
@@ -192,19 +192,19 @@ impl Stage {
             .map_err(|errno| self.error("link", &path, errno))
     }
 
-    /// Leaves out a device node, socket or pipe: the guest's /dev is made by its kernel, and a device node on the
-    /// host would be a way into the host.
+    /// Leaves out a device node, socket or pipe: the guest's kernel makes its own /dev, and a device node on the host
+    /// would give access to the host.
     pub(crate) fn skip_special(&mut self) -> Result<(), StageError> {
         self.skipped_special += 1;
         self.count()
     }
 
-    /// Whether the path leads to anything, through links that stay inside.
+    /// Whether the path leads to an existing file, through links that stay inside.
     pub(crate) fn contains(&self, path: &str) -> bool {
         self.resolve(Path::new(path), OFlags::PATH).is_ok()
     }
 
-    /// The contents of a regular file, or nothing if there is none.
+    /// The contents of a regular file, or `None` if there is none.
     pub(crate) fn read(&self, path: &str) -> Result<Option<Vec<u8>>, StageError> {
         let path = Path::new(path);
         match self.resolve(path, OFlags::RDONLY | OFlags::NONBLOCK) {
@@ -232,7 +232,7 @@ impl Stage {
         self.file(relative, attributes, &mut &*contents)
     }
 
-    /// Makes sure that a directory is there, without changing one that is.
+    /// Makes sure that a directory exists, without changing an existing one.
     pub(crate) fn require_directory(&mut self, path: &str, mode: u32) -> Result<(), StageError> {
         if self.open_dir(Path::new(path)).is_ok() {
             return Ok(());
@@ -240,7 +240,7 @@ impl Stage {
         self.directory(Path::new(path), Attributes::root(mode, self.default_mtime))
     }
 
-    /// Removes a file if it is there.
+    /// Removes a file if it exists.
     pub(crate) fn remove(&mut self, path: &str) -> Result<(), StageError> {
         let path = normal(Path::new(path))?;
         let Some((parent, name)) = split(&path) else { return Ok(()) };
@@ -297,7 +297,7 @@ impl Stage {
         }
     }
 
-    /// Notes what the file will be in the image and gives it a mode that lets mke2fs read it here.
+    /// Records the file's attributes in the image, and gives it a mode that lets mke2fs read it here.
     fn remember(&mut self, file: &impl AsFd, path: &Path, attributes: Attributes) -> Result<(), StageError> {
         let stat = rustix::fs::fstat(file).map_err(|errno| self.error("inspect", path, errno))?;
         let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
@@ -308,7 +308,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The directory `path`, made with all its parents where missing.
+    /// Opens the directory `path`, made with all missing parents.
     fn parent(&mut self, path: &Path) -> Result<OwnedFd, StageError> {
         if let Ok(directory) = self.open_dir(path) {
             return Ok(directory);
@@ -359,7 +359,7 @@ fn remove_file(parent: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), StageE
     }
 }
 
-/// A relative path without `.`; leading slashes are dropped, as tar does, and `..` is refused.
+/// A relative path without `.`; leading slashes are dropped, as in tar, and `..` is refused.
 fn normal(path: &Path) -> Result<PathBuf, StageError> {
     if path.as_os_str().as_bytes().iter().any(u8::is_ascii_control) {
         return Err(StageError::UnsupportedName { path: path.to_owned() });

@@ -1,18 +1,18 @@
-//! What the suite wants to be given, word for word where it says so.
+//! Tools, prompts and resources that the conformance suite expects, word for word where it demands that.
 
 use serde_json::{Value, json};
 
-/// One pixel.
+/// An image of one pixel.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
 
-/// Silence.
+/// A sound without samples.
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA=";
 
-/// What a result holds.
+/// Builds the content of a result.
 type Content = fn() -> Value;
 
-/// Names of tools, with what their results hold.
+/// Names of tools, with the content of their results.
 pub(crate) const TOOLS: &[(&str, Content)] = &[
     ("test_simple_text", || json!([text("This is a simple text response for testing.")])),
     ("test_image_content", || json!([image()])),
@@ -28,7 +28,7 @@ pub(crate) const TOOLS: &[(&str, Content)] = &[
     ("test_error_handling", || json!([text("This tool intentionally returns an error for testing")])),
     ("test_tool_with_progress", || json!([text("It took three steps.")])),
     ("test_missing_capability", || json!([text("The client can sample.")])),
-    // These three are there to be called; that nothing is asked or logged meanwhile is what the suite looks at.
+    // The suite calls these three and checks that nothing is asked or logged meanwhile.
     ("test_streaming_elicitation", || json!([text("Nothing had to be asked.")])),
     ("test_logging_tool", || json!([text("Nothing had to be logged.")])),
     ("test_reconnection", || json!([text("The answer came at once.")])),
@@ -69,7 +69,7 @@ pub(crate) const PROMPTS: &[(&str, &[&str])] = &[
     ("test_prompt_with_image", &[]),
 ];
 
-/// The messages of a prompt, with what its arguments are.
+/// The messages of a prompt; `given` looks an argument up.
 pub(crate) fn messages(prompt: &str, given: impl Fn(&str) -> String) -> Vec<Value> {
     let contents = match prompt {
         "test_simple_prompt" => vec![text("This is a simple prompt for testing.")],

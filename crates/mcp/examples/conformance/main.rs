@@ -1,6 +1,6 @@
-//! A server for the conformance suite of MCP, with the tools, prompts and resources that its scenarios ask for. All of the
-//! rest is what clients of agentiso speak to: HTTP, transport, eras, progress, cancellation. `tests/clients/conformance.py`
-//! runs it.
+//! A server for the conformance suite of MCP, with the tools, prompts and resources that its scenarios ask for.
+//! Everything else is the code that clients of agentiso use: HTTP, transport, eras, progress, cancellation.
+//! `tests/clients/conformance.py` runs it.
 //!
 //! ```text
 //! conformance [NAME...]    further names under which it may be addressed
@@ -36,14 +36,14 @@ impl Backend for Fixture {
 }
 
 #[tokio::main]
-#[expect(clippy::print_stdout, reason = "whoever started it has to know where it is")]
+#[expect(clippy::print_stdout, reason = "the process that started it has to learn address and token")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let token = Token::random("")?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("MCP at http://{}/mcp", listener.local_addr()?);
     println!("token {}", token.expose());
     let front = Arc::new(Front::new(Fixture(token.hash()), Settings::CLIENTS));
-    // It serves until it is ended from outside.
+    // It serves until the process is ended.
     listen(front, listener, std::env::args().skip(1).collect(), CancellationToken::new()).await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The suite's content, as something that a session can offer.
+//! The content of the conformance suite as an [`Offer`].
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use crate::content::{self, PROMPTS, RESOURCES, TEMPLATE, TOOLS};
 
-/// Between two reports of progress, as the suite says.
+/// Time between two reports of progress, as the suite demands.
 const STEP: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct Suite;
 
-/// What is written as JSON, in the protocol's types.
+/// Converts JSON into a type of the protocol.
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }

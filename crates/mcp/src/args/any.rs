@@ -1,10 +1,10 @@
-//! A value of any kind.
+//! A parameter that takes any JSON value.
 
 use serde_json::{Map, Value, json};
 
 use super::param::{Param, Parameter, parameter};
 
-/// Anything that JSON can say, except `null`, which counts as left out.
+/// Any JSON value except `null`, which counts as left out.
 pub(crate) struct Any {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,

@@ -1,4 +1,4 @@
-//! Words of git: addresses, branches, remotes, files, authors.
+//! Parameters of the git tools: URLs, branches, remotes, files, authors.
 
 use agentiso_git::calls::Author;
 use agentiso_git::{BranchName, GitUrl, Remote, RepoFile};
@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 use super::param::{Param, Parameter};
 use super::words::string;
 
-/// A text that is read into something of git's.
+/// A text that is parsed into a type of `agentiso_git`.
 pub(crate) struct GitWord<T: 'static> {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) default: Option<&'static str>,
-    /// What is in it, where that can be told.
+    /// Regular expression for the schema, where one exists.
     pattern: Option<&'static str>,
-    /// Complaints never repeat the text: it may hold credentials.
+    /// Problems never repeat the text, because it may hold credentials.
     parse: fn(&str) -> Result<T, String>,
 }
 

@@ -1,4 +1,4 @@
-//! Lists of things that are more than texts: workspaces, tasks, questions to the vault.
+//! Parameters that are lists of more than texts: workspaces, tasks, queries to the vault.
 
 use agentiso_core::names::{MAX_TASK_LEN, TaskName, WorkspaceRef};
 use agentiso_daemon::{SwarmTask, VaultQuery, VaultQueryKind};
@@ -9,7 +9,7 @@ use super::param::{Param, Parameter, parameter};
 use super::values::{Choice, Env, Text};
 use super::words::{describe, echo, string};
 
-/// Reads each item; a problem says which item it is about.
+/// Parses each item; a problem begins with the index of its item.
 pub(super) fn each<T>(
     value: Value,
     (min, max): (usize, usize),
@@ -32,12 +32,12 @@ pub(super) fn each<T>(
     if problems.is_empty() { Ok(read) } else { Err(problems) }
 }
 
-/// The problems of an item that is no object.
+/// Formats the problems of an item that is not an object.
 fn spaced(found: Vec<String>) -> Vec<String> {
     found.iter().map(|problem| format!(" {problem}")).collect()
 }
 
-/// One field of an object that is an item.
+/// Takes one field of an item that is an object.
 pub(super) fn field<P: Param>(
     object: &mut Map<String, Value>,
     param: &P,
@@ -63,7 +63,7 @@ pub(super) fn object(value: Value) -> Result<Map<String, Value>, Vec<String>> {
 }
 
 pub(super) fn unknown(object: &Map<String, Value>, known: &str, problems: &mut Vec<String>) {
-    problems.extend(object.keys().map(|key| format!(".{} is not known; there are {known}", echo(key))));
+    problems.extend(object.keys().map(|key| format!(".{} is unknown; the fields are {known}", echo(key))));
 }
 
 /// Several workspaces.
@@ -100,7 +100,7 @@ pub(crate) struct Commands {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum CommandSet {
     ForAll(String),
     ForEach(Vec<String>),
 }
@@ -119,14 +119,14 @@ impl Commands {
 parameter!(Commands);
 
 impl Param for Commands {
-    type Output = Given;
+    type Output = CommandSet;
 
-    fn parse(&self, value: Value) -> Result<Given, Vec<String>> {
+    fn parse(&self, value: Value) -> Result<CommandSet, Vec<String>> {
         match value {
-            Value::String(_) => self.one().parse(value).map(Given::ForAll),
+            Value::String(_) => self.one().parse(value).map(CommandSet::ForAll),
             Value::Array(_) => {
                 let one = |item| self.one().parse(item).map_err(spaced);
-                each(value, (1, self.max_items), "commands", one).map(Given::ForEach)
+                each(value, (1, self.max_items), "commands", one).map(CommandSet::ForEach)
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
                 Err(vec![format!("must be a command or a list of commands, not {}", describe(&value))])
@@ -164,7 +164,7 @@ impl Tasks {
         let mut object = object(value)?;
         let mut problems = Vec::new();
         let command = Text { name: "command", about: "", min: 1, max: self.max_command, nul: false };
-        let name = field(&mut object, &TaskNamed, &mut problems);
+        let name = field(&mut object, &TaskNameParam, &mut problems);
         let command = field(&mut object, &command, &mut problems);
         let workdir = field(&mut object, &GuestFile { name: "workdir", about: "" }, &mut problems);
         let env = field(&mut object, &Env { name: "env", about: "" }, &mut problems);
@@ -199,16 +199,16 @@ impl Param for Tasks {
         let mut problems = Vec::new();
         for (index, task) in tasks.iter().enumerate() {
             if tasks[..index].iter().any(|earlier| earlier.name == task.name) {
-                problems.push(format!("[{index}].name is {} as that of another task", task.name));
+                problems.push(format!("[{index}].name {} is already used by another task", task.name));
             }
         }
         if problems.is_empty() { Ok(tasks) } else { Err(problems) }
     }
 }
 
-struct TaskNamed;
+struct TaskNameParam;
 
-impl Parameter for TaskNamed {
+impl Parameter for TaskNameParam {
     fn name(&self) -> &'static str {
         "name"
     }
@@ -218,22 +218,22 @@ impl Parameter for TaskNamed {
     }
 }
 
-impl Param for TaskNamed {
+impl Param for TaskNameParam {
     type Output = TaskName;
 
     fn parse(&self, value: Value) -> Result<TaskName, Vec<String>> {
-        TaskName::parse(&string(value)?).map_err(|problem| vec![format!("is no valid name: {problem}")])
+        TaskName::parse(&string(value)?).map_err(|problem| vec![format!("is not a valid name: {problem}")])
     }
 }
 
-/// Questions to the notes.
+/// Queries to the vault.
 pub(crate) struct VaultQueries {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) max: usize,
 }
 
-/// Bytes of a question, from the tool contract.
+/// Bytes of a query, from the tool contract.
 const MAX_QUERY: usize = 1024;
 
 impl VaultQueries {
@@ -268,7 +268,7 @@ impl Param for VaultQueries {
             let query = (|| Some(VaultQuery { kind: kind?.unwrap_or_default(), query: query?? }))();
             query.filter(|_| problems.is_empty()).ok_or(problems)
         };
-        each(value, (0, self.max), "questions", query)
+        each(value, (0, self.max), "queries", query)
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
     const QUERIES: VaultQueries = VaultQueries { name: "vault_context", about: "", max: 2 };
 
     #[test]
-    fn tasks_are_read_and_every_problem_is_told_with_its_place() {
+    fn task_problems_are_reported_with_their_position() {
         let good = json!([{"name": "a", "command": "x"}, {"name": "b", "command": "y", "workdir": "/w", "env": {"A": "1"}}]);
         let tasks = TASKS.parse(good).unwrap();
         assert_eq!((tasks[1].name.as_str(), tasks[1].env["A"].as_str()), ("b", "1"));
@@ -291,7 +291,7 @@ mod tests {
             "[0].command must not be empty",
             "[1] must be an object",
             "[2].workdir cannot",
-            "[2].nmae is not known",
+            "[2].nmae is unknown",
             "[2].command is missing",
         ];
         for (problem, begin) in problems.iter().zip(begins) {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_searches_unless_they_say_otherwise() {
+    fn vault_query_kind_defaults_to_search() {
         let queries = QUERIES.parse(json!([{"query": "x"}, {"kind": "read", "query": "a.md"}])).unwrap();
         let kinds: Vec<_> = queries.iter().map(|query| query.kind).collect();
         assert_eq!(kinds, [VaultQueryKind::Search, VaultQueryKind::Read]);

@@ -1,11 +1,10 @@
-//! Arguments of tools: what each may be, how that is described to clients, and how it is read.
+//! Arguments of tools: what each may be, how that is described to clients, and how it is parsed.
 //!
-//! One constant per parameter gives both its JSON Schema and its parser, so the two cannot disagree. A
-//! [`Reader`] takes all parameters of a call before anything runs and reports every problem at once.
+//! One constant per parameter gives both its JSON Schema and its parser, so the two cannot disagree. A [`Reader`] takes
+//! all parameters of a call before anything runs and reports every problem at once.
 //!
-//! How values are taken: `null` counts as left out; an integer may be written as a float without a fraction
-//! (`120.0`, `1e3`: several languages have no other numbers); a number in quotes is refused, because what looks
-//! like one may be a name.
+//! `null` counts as left out. An integer may be written as a float without a fraction (`120.0`, `1e3`), because several
+//! languages have no other numbers. A number in quotes is refused, because it may be a name.
 
 mod any;
 mod git;
@@ -20,7 +19,7 @@ mod words;
 
 pub(crate) use any::Any;
 pub(crate) use git::GitWord;
-pub(crate) use lists::{Commands, Given, Tasks, VaultQueries, Workspaces};
+pub(crate) use lists::{CommandSet, Commands, Tasks, VaultQueries, Workspaces};
 pub(crate) use names::{GuestFile, Image, NewName, Prefix, Snapshot, Workspace};
 pub(crate) use network::{Policy, Ports};
 pub(crate) use param::{Param, Parameter, Slot, input_schema};

@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 use super::param::{Param, Parameter, parameter};
 use super::words::string;
 
-/// What names of workspaces and images are made of, as JSON Schema says it: in few words, because it is said often.
+/// The JSON Schema of names of workspaces and images. It is short, because the tool list repeats it often.
 pub(super) fn name_schema(longest: usize) -> Value {
     json!({ "type": "string", "pattern": format!(r"^[\w.-]{{1,{longest}}}$") })
 }
 
-/// Which workspace is meant: a name or a UUID.
+/// A workspace, by name or UUID.
 pub(crate) struct Workspace {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -45,7 +45,7 @@ impl Param for Workspace {
     }
 }
 
-/// The name of a workspace that is to be made.
+/// The name of a workspace that is to be created.
 pub(crate) struct NewName {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -63,11 +63,12 @@ impl Param for NewName {
     type Output = WorkspaceName;
 
     fn parse(&self, value: Value) -> Result<WorkspaceName, Vec<String>> {
-        WorkspaceName::parse(&string(value)?).map_err(|problem| vec![format!("is no valid name: {problem}")])
+        WorkspaceName::parse(&string(value)?)
+            .map_err(|problem| vec![format!("is not a valid name: {problem}")])
     }
 }
 
-/// The name of a workspace's snapshot, one that exists or is to be made.
+/// The name of a workspace's snapshot, existing or to be created.
 pub(crate) struct Snapshot {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -86,11 +87,11 @@ impl Param for Snapshot {
 
     fn parse(&self, value: Value) -> Result<SnapshotName, Vec<String>> {
         SnapshotName::parse(&string(value)?)
-            .map_err(|problem| vec![format!("is no valid snapshot name: {problem}")])
+            .map_err(|problem| vec![format!("is not a valid snapshot name: {problem}")])
     }
 }
 
-/// What the names of several workspaces begin with.
+/// The prefix of the names of several workspaces.
 pub(crate) struct Prefix {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -115,7 +116,8 @@ impl Param for Prefix {
     type Output = NamePrefix;
 
     fn parse(&self, value: Value) -> Result<NamePrefix, Vec<String>> {
-        NamePrefix::parse(&string(value)?).map_err(|problem| vec![format!("is no valid prefix: {problem}")])
+        NamePrefix::parse(&string(value)?)
+            .map_err(|problem| vec![format!("is not a valid prefix: {problem}")])
     }
 }
 
@@ -138,7 +140,7 @@ impl Param for Image {
 
     fn parse(&self, value: Value) -> Result<ImageName, Vec<String>> {
         ImageName::parse(&string(value)?)
-            .map_err(|problem| vec![format!("is no valid image name: {problem}")])
+            .map_err(|problem| vec![format!("is not a valid image name: {problem}")])
     }
 }
 

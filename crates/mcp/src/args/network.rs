@@ -1,4 +1,4 @@
-//! Values that say what a workspace may reach.
+//! Parameters that say what a workspace may reach.
 
 use agentiso_core::network::{NetworkPolicy, PolicyChange};
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use super::param::{Param, Parameter, parameter};
 use super::values::Integer;
 use super::words::describe;
 
-/// Ports of which there are more than anybody lists.
+/// More ports than any client lists.
 const MAX_PORTS: usize = 256;
 
 /// A list of TCP ports.
@@ -67,12 +67,12 @@ impl Param for Policy {
     fn parse(&self, value: Value) -> Result<PolicyChange, Vec<String>> {
         if !value.is_object() {
             return Err(vec![format!(
-                "must be an object as network_policy takes it, not {}",
+                "must be an object with fields of network_policy, not {}",
                 describe(&value)
             )]);
         }
         let change: PolicyChange =
-            serde_json::from_value(value).map_err(|error| vec![format!("is no policy: {error}")])?;
+            serde_json::from_value(value).map_err(|error| vec![format!("is not a valid policy: {error}")])?;
         match change.apply_to(&NetworkPolicy::default()) {
             Ok(_) => Ok(change),
             Err(problems) => Err(problems.iter().map(|problem| format!(".{problem}")).collect()),

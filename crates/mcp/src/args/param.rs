@@ -1,4 +1,4 @@
-//! What a parameter is.
+//! The traits of parameters, and the schema of a tool's arguments.
 
 use serde_json::{Map, Value};
 
@@ -9,12 +9,12 @@ pub(crate) trait Parameter: Sync {
     fn schema(&self) -> Map<String, Value>;
 }
 
-/// A parameter that can be read into a value of the domain.
+/// A parameter that can be parsed into a value of the domain.
 pub(crate) trait Param: Parameter {
     type Output;
-    /// All that is wrong with the value, each as a sentence that ends a line starting with the parameter's name.
+    /// All problems of the value; each is the end of a sentence that begins with the parameter's name.
     fn parse(&self, value: Value) -> Result<Self::Output, Vec<String>>;
-    /// The complaint about its absence where it is required.
+    /// The problem that is reported when a required parameter is absent.
     fn when_missing(&self) -> String {
         "is missing".to_owned()
     }
@@ -39,14 +39,14 @@ macro_rules! parameter {
 
 pub(super) use parameter;
 
-/// A parameter's place in one tool.
+/// The role of a parameter in one tool.
 #[derive(Clone, Copy)]
 pub(crate) enum Slot {
     Required(&'static dyn Parameter),
     Optional(&'static dyn Parameter),
     /// The workspace a tool works on: required, except in a profile where it may be left out.
     Target(&'static dyn Parameter),
-    /// Another name for one of the others: taken, because clients mix them up, but not listed.
+    /// Another name for one of the others: accepted, because clients mix them up, but not listed.
     Alias(&'static dyn Parameter),
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn input_schema(slots: &[Slot], target_may_be_left_out: bool) -> Map<
         .map(|slot| {
             let mut schema = slot.parameter().schema();
             if matches!(slot, Slot::Target(_)) && target_may_be_left_out {
-                let about = "Name or UUID; may be left out while you own exactly one.";
+                let about = "Name or UUID. Optional while you own exactly one.";
                 schema.insert("description".to_owned(), about.into());
             }
             (slot.parameter().name().to_owned(), schema.into())

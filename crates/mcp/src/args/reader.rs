@@ -1,4 +1,4 @@
-//! Takes the arguments of one call and collects everything that is wrong with them.
+//! Takes the arguments of one call and collects all their problems.
 
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::suggest::nearest;
@@ -9,7 +9,7 @@ use super::names::Workspace;
 use super::param::{Param, Parameter, Slot};
 use super::words::echo;
 
-/// How many problems are reported; the rest is counted. A client that sends a thousand wrong arguments does not
+/// Problems that are reported; the rest is only counted. A client that sends a thousand wrong arguments does not
 /// need a thousand sentences.
 const MAX_PROBLEMS: usize = 20;
 
@@ -26,13 +26,13 @@ pub(crate) struct Invalid {
     pub(crate) more: usize,
 }
 
-/// Which workspace is meant when none is named.
+/// The workspace that a call means if it names none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Implied {
-    /// This profile wants every workspace named.
+    /// This profile requires every workspace to be named.
     Never,
     Workspace(WorkspaceRef),
-    /// None, or more than one; the words say which.
+    /// None, or more than one; the text says which.
     Unclear(String),
 }
 
@@ -53,8 +53,8 @@ impl Reader {
         for key in unknown {
             let advice = match (nearest(&key, names.iter().copied()), names.is_empty()) {
                 (Some(near), _) => format!("is not an argument here; did you mean {near}?"),
-                (None, false) => format!("is not an argument here; those are {}", names.join(", ")),
-                (None, true) => "is not an argument here; there are none".to_owned(),
+                (None, false) => format!("is not an argument here; the arguments are {}", names.join(", ")),
+                (None, true) => "is not an argument here; no arguments are taken".to_owned(),
             };
             reader.complain(&echo(&key), advice);
         }
@@ -72,7 +72,7 @@ impl Reader {
         }
     }
 
-    /// A parameter that must be given, under its own name or another one that it is taken for.
+    /// A parameter that must be given, under its own name or under its alias.
     pub(crate) fn required_as<P: Param>(&mut self, param: &P, alias: &P) -> Option<P::Output>
     where
         P::Output: PartialEq,
@@ -84,7 +84,7 @@ impl Reader {
         };
         match (own?, other?) {
             (Some(own), Some(other)) if own != other => {
-                let problem = format!("says something else than {}; give only one of them", param.name());
+                let problem = format!("contradicts {}; give only one of them", param.name());
                 self.complain(alias.name(), problem);
                 None
             }
@@ -92,7 +92,7 @@ impl Reader {
         }
     }
 
-    /// A parameter that may be left out: `None` only if it is there and wrong.
+    /// A parameter that may be left out: `None` only if it is present and wrong.
     pub(crate) fn optional<P: Param>(&mut self, param: &P) -> Option<Option<P::Output>> {
         match self.take(param.name()) {
             Some(value) => self.parse(param, value).map(Some),
@@ -100,7 +100,7 @@ impl Reader {
         }
     }
 
-    /// A text argument as the caller wrote it, for answers that repeat it.
+    /// A text argument as the client wrote it, for answers that repeat it.
     pub(crate) fn written(&self, param: &Workspace) -> Option<String> {
         self.arguments.get(param.name()).and_then(Value::as_str).map(str::to_owned)
     }
@@ -111,22 +111,22 @@ impl Reader {
             (Some(value), _) => self.parse(param, value),
             (None, Implied::Workspace(workspace)) => Some(workspace.clone()),
             (None, Implied::Unclear(why)) => {
-                self.complain(param.name(), format!("is missing and {why}"));
+                self.complain(param.name(), format!("is missing, and {why}"));
                 None
             }
             (None, Implied::Never) => {
-                self.complain(param.name(), "is missing; workspace_list shows what there is".to_owned());
+                self.complain(param.name(), "is missing; workspace_list shows all workspaces".to_owned());
                 None
             }
         }
     }
 
-    /// Reports a problem that only shows when several arguments are looked at together.
+    /// Reports a problem, for example one of several arguments together.
     pub(crate) fn complain(&mut self, argument: &str, problem: String) {
         self.problems.push(Problem { argument: argument.to_owned(), problem });
     }
 
-    /// The input that was put together from the parameters, if nothing was wrong with any.
+    /// The input that was built from the parameters, unless any of them had a problem.
     pub(crate) fn finish<T>(mut self, input: Option<T>) -> Result<T, Invalid> {
         match input {
             Some(input) if self.problems.is_empty() => Ok(input),
@@ -202,23 +202,23 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_reported_at_once_with_the_valid_values() {
+    fn all_argument_problems_are_reported_at_once() {
         let found = problems(json!({"seconds": 0, "forse": true, "mode": 644, "word": "three",
             "env": {"PATH": "x", "A": 1, "B": "fine"}}));
         let expected = [
             "forse is not an argument here; did you mean force?",
             "seconds must be an integer between 1 and 100, not 0",
             "mode must be an octal mode in quotes such as \"0644\", \"755\" or \"0o600\", not 644",
-            "env cannot be used: environment name PATH may not be set: it changes which programs run (set it inside \
+            "env cannot be used: environment variable PATH may not be set: it changes which programs run (set it inside \
              the command instead)",
-            "env has a number as value of \"A\"; values must be texts",
+            "env has a number as value of \"A\"; values must be strings",
             "word must be one of one, two, not \"three\"",
         ];
         assert_eq!(found, expected);
     }
 
     #[test]
-    fn an_integer_may_be_a_float_without_a_fraction_but_never_a_text() {
+    fn integer_may_be_a_whole_float_not_text() {
         assert_eq!(read(json!({"seconds": 5.0})).unwrap().0, 5);
         assert_eq!(read(json!({"seconds": 1e1})).unwrap().0, 10);
         assert!(problems(json!({"seconds": "5"}))[0].contains("leave the quotes out"));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_octal_however_they_are_written() {
+    fn file_modes_are_read_as_octal() {
         for (text, mode) in [("0644", 0o644), ("644", 0o644), ("0o644", 0o644), ("7777", 0o7777), ("0", 0)] {
             assert_eq!(read(json!({"seconds": 1, "mode": text})).unwrap().2, Some(mode));
         }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_wrong_arguments_give_a_short_answer() {
+    fn argument_problems_are_capped_at_20() {
         let many: serde_json::Map<String, Value> = (0..1000).map(|n| (format!("zz{n}"), json!(1))).collect();
         let invalid = read(Value::Object(many)).unwrap_err();
         assert_eq!((invalid.problems.len(), invalid.more), (20, 981));
@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_as_a_mode_is_read_or_refused(text in "\\PC{0,8}|[0-7o]{0,7}") {
+        fn parsed_file_mode_never_exceeds_7777(text in "\\PC{0,8}|[0-7o]{0,7}") {
             if let Ok((_, _, Some(mode), _)) = read(json!({"seconds": 1, "mode": text})) {
                 prop_assert!(mode <= 0o7777);
             }

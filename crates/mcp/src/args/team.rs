@@ -1,5 +1,5 @@
-//! Teams and the places in them. What names look like is said by their complaints and not by their schemas: every client
-//! pays for the latter.
+//! Parameters of `team`: team names and roles. Problems describe the form of names, schemas do not, because every
+//! client pays for schemas.
 
 use agentiso_core::team::{RoleName, TeamName};
 use agentiso_daemon::RoleRequest;
@@ -10,7 +10,7 @@ use super::param::{Param, Parameter, parameter};
 use super::values::{Text, Texts};
 use super::words::string;
 
-/// Bytes of what is said about a member: it is in every card and in the ledger.
+/// Bytes of a text about a member: every card and the ledger hold it.
 const MAX_WORDS: usize = 4096;
 const MAX_SKILLS: usize = 50;
 
@@ -32,7 +32,7 @@ impl Param for Team {
     type Output = TeamName;
 
     fn parse(&self, value: Value) -> Result<TeamName, Vec<String>> {
-        TeamName::parse(&string(value)?).map_err(|problem| vec![format!("is no valid name: {problem}")])
+        TeamName::parse(&string(value)?).map_err(|problem| vec![format!("is not a valid name: {problem}")])
     }
 }
 
@@ -77,7 +77,7 @@ fn role(value: Value) -> Result<RoleRequest, Vec<String>> {
     const SKILLS: Texts = Texts { name: "skills", about: "", max_items: MAX_SKILLS, max: MAX_WORDS };
     let mut object = object(value)?;
     let mut problems = Vec::new();
-    let name = field(&mut object, &RoleNamed, &mut problems);
+    let name = field(&mut object, &RoleNameParam, &mut problems);
     let role = field(&mut object, &words("role"), &mut problems);
     let skills = field(&mut object, &SKILLS, &mut problems);
     let description = field(&mut object, &words("description"), &mut problems);
@@ -98,9 +98,9 @@ fn role(value: Value) -> Result<RoleRequest, Vec<String>> {
     read.filter(|_| problems.is_empty()).ok_or(problems)
 }
 
-struct RoleNamed;
+struct RoleNameParam;
 
-impl Parameter for RoleNamed {
+impl Parameter for RoleNameParam {
     fn name(&self) -> &'static str {
         "name"
     }
@@ -110,11 +110,11 @@ impl Parameter for RoleNamed {
     }
 }
 
-impl Param for RoleNamed {
+impl Param for RoleNameParam {
     type Output = RoleName;
 
     fn parse(&self, value: Value) -> Result<RoleName, Vec<String>> {
-        RoleName::parse(&string(value)?).map_err(|problem| vec![format!("is no valid name: {problem}")])
+        RoleName::parse(&string(value)?).map_err(|problem| vec![format!("is not a valid name: {problem}")])
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
     const ROLES: Roles = Roles { name: "roles", about: "", max: 3 };
 
     #[test]
-    fn roles_are_read_and_every_problem_is_told_with_its_place() {
+    fn role_problems_are_reported_with_their_position() {
         let good = json!([{"name": "a", "role": "x"}, {"name": "b", "role": "y", "skills": ["z"], "description": "d"}]);
         let roles = ROLES.parse(good).unwrap();
         assert_eq!((roles[1].name.as_str(), roles[1].skills[0].as_str()), ("b", "z"));
@@ -133,10 +133,10 @@ mod tests {
         let problems = ROLES.parse(wrong).unwrap_err();
         let begins = [
             "[0].name is no",
-            "[0].role must be a text",
+            "[0].role must be a string",
             "[1] must be an object",
             "[2].skills must be a list",
-            "[2].nmae is not known",
+            "[2].nmae is unknown",
             "[2].role is missing",
         ];
         for (problem, begin) in problems.iter().zip(begins) {

@@ -1,4 +1,4 @@
-//! Parameters that hold plain values: numbers, truth, text, words, permissions, variables.
+//! Parameters that hold plain values: numbers, booleans, text, words, permissions, variables.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) struct Integer {
 }
 
 impl Integer {
-    /// No bound that could be told in advance: the configuration has one and its refusal names it.
+    /// No fixed bound: the configuration has one, and its refusal names it.
     pub(crate) const OPEN: u64 = u32::MAX as u64;
 
     fn schema_of(&self) -> Value {
@@ -51,7 +51,7 @@ impl Param for Integer {
         let number = match &value {
             Value::Number(number) => number,
             Value::String(text) if text.parse::<f64>().is_ok() => {
-                return Err(self.refuse(&format!("the text {value} (leave the quotes out)")));
+                return Err(self.refuse(&format!("the string {value} (leave the quotes out)")));
             }
             Value::String(_) | Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
                 return Err(self.refuse(&describe(&value)));
@@ -62,7 +62,7 @@ impl Param for Integer {
     }
 }
 
-/// The integer that a float stands for, while it is small enough to be read from JSON without rounding.
+/// The integer that a float stands for, if it is small enough to be read from JSON without rounding.
 fn whole_number(float: f64) -> Option<u64> {
     const EXACT: f64 = 1e14;
     ((0.0..EXACT).contains(&float) && float.fract() == 0.0).then_some(float as u64)
@@ -99,13 +99,13 @@ pub(crate) struct Text {
     pub(crate) about: &'static str,
     pub(crate) min: usize,
     pub(crate) max: usize,
-    /// Whether a NUL byte may occur: in a file's content it may, in a command it cannot.
+    /// Whether a NUL byte may occur: a file's content may hold one, a command cannot.
     pub(crate) nul: bool,
 }
 
 impl Text {
     fn schema_of(&self) -> Value {
-        // That most must not be empty goes without saying, in a list that everybody pays for.
+        // The schema does not say that most texts must not be empty: it is obvious, and every client pays for the list.
         json!({ "type": "string" })
     }
 }
@@ -124,7 +124,7 @@ impl Param for Text {
             return Err(vec![format!("has {} bytes; at most {} are allowed", text.len(), self.max)]);
         }
         if !self.nul && text.contains('\0') {
-            return Err(vec!["contains a NUL byte, which no program can be given".to_owned()]);
+            return Err(vec!["must not contain NUL bytes".to_owned()]);
         }
         Ok(text)
     }
@@ -152,7 +152,7 @@ impl Param for Texts {
 
     fn parse(&self, value: Value) -> Result<Vec<String>, Vec<String>> {
         let Value::Array(items) = value else {
-            return Err(vec![format!("must be a list of texts, not {}", describe(&value))]);
+            return Err(vec![format!("must be a list of strings, not {}", describe(&value))]);
         };
         if items.len() > self.max_items {
             let problem = format!("has {} entries; at most {} are allowed", items.len(), self.max_items);
@@ -179,7 +179,7 @@ pub(crate) struct Choice<T: 'static> {
     pub(crate) about: &'static str,
     pub(crate) words: &'static [(&'static str, T)],
     pub(crate) default: Option<&'static str>,
-    /// What any other word means; `None`: a mistake.
+    /// The value of any other word; `None` if other words are errors.
     pub(crate) otherwise: Option<T>,
 }
 
@@ -258,7 +258,7 @@ impl Param for FileMode {
     }
 }
 
-/// Environment variables of one command. Values are never repeated in complaints: they may be secrets.
+/// Environment variables of one command. Problems never repeat values, because they may be secrets.
 pub(crate) struct Env {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -278,7 +278,7 @@ impl Param for Env {
     fn parse(&self, value: Value) -> Result<BTreeMap<String, String>, Vec<String>> {
         let Value::Object(object) = value else {
             return Err(vec![format!(
-                "must be an object of texts such as {{\"CI\": \"1\"}}, not {}",
+                "must be an object of strings such as {{\"CI\": \"1\"}}, not {}",
                 kind(&value)
             )]);
         };
@@ -290,7 +290,7 @@ impl Param for Env {
         for (name, value) in object {
             let Value::String(text) = value else {
                 problems.push(format!(
-                    "has {} as value of {:?}; values must be texts",
+                    "has {} as value of {:?}; values must be strings",
                     kind(&value),
                     echo(&name)
                 ));

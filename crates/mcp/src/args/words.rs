@@ -1,15 +1,15 @@
-//! How complaints speak of values.
+//! Helpers that describe wrong values in problems.
 
 use serde_json::Value;
 
-/// How much of a wrong value is repeated in the complaint about it.
+/// Characters of a wrong value that its problem repeats.
 const MAX_ECHO: usize = 60;
 
 pub(super) fn string(value: Value) -> Result<String, Vec<String>> {
     match value {
         Value::String(text) => Ok(text),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            Err(vec![format!("must be a text, not {}", describe(&other))])
+            Err(vec![format!("must be a string, not {}", describe(&other))])
         }
     }
 }
@@ -17,9 +17,9 @@ pub(super) fn string(value: Value) -> Result<String, Vec<String>> {
 pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "a truth value",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
@@ -29,7 +29,7 @@ pub(super) fn describe(value: &Value) -> String {
     match value {
         Value::Null | Value::Array(_) | Value::Object(_) => kind(value).to_owned(),
         Value::Bool(_) | Value::Number(_) => echo(&value.to_string()),
-        Value::String(text) => format!("the text {:?}", echo(text)),
+        Value::String(text) => format!("the string {:?}", echo(text)),
     }
 }
 

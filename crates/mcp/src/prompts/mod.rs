@@ -1,6 +1,6 @@
-//! Prompts: ways of working that people can pick, with the tools that this session has.
+//! Prompts: workflows that a person can pick, worded for the tools of the session.
 //!
-//! One file per prompt. A prompt is offered where all tools are that it sends a model to.
+//! Each prompt has a file. A prompt is offered if the session has all tools that it names.
 
 mod build_environment;
 mod parallel_hypotheses;

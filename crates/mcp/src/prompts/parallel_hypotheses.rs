@@ -1,12 +1,11 @@
-//! `parallel_hypotheses`: the same beginning for several ideas, each in a machine of its own.
+//! `parallel_hypotheses`: several ideas from the same starting point, each in a fork.
 
 use super::table::Prompt;
 use super::words::{SNAPSHOT, WORKSPACE, Words, text};
 use crate::args::{Invalid, Reader, Slot, Text};
 
-const PROBLEM: Text = text("problem", "What is to be found out or solved.");
-const HYPOTHESES: Text =
-    text("hypotheses", "Ideas to try, one per line. Default: three that the model finds.");
+const PROBLEM: Text = text("problem", "What to find out or solve.");
+const HYPOTHESES: Text = text("hypotheses", "Ideas to try, one per line. Default: the model finds three.");
 
 pub(crate) const PROMPT: Prompt = Prompt {
     name: "parallel_hypotheses",
@@ -29,7 +28,7 @@ fn write(mut args: Reader, words: Words<'_>) -> Result<String, Invalid> {
     let workspace = args.optional(&WORKSPACE);
     let snapshot = args.optional(&SNAPSHOT);
     if matches!((&workspace, &snapshot), (Some(None), Some(Some(_)))) {
-        args.complain(WORKSPACE.name, "is missing; a snapshot belongs to a workspace".to_owned());
+        args.complain(WORKSPACE.name, "is missing; snapshot needs it".to_owned());
     }
     let (problem, hypotheses, workspace, snapshot) =
         args.finish((|| Some((problem?, hypotheses?, workspace?, snapshot?)))())?;
@@ -40,20 +39,20 @@ fn write(mut args: Reader, words: Words<'_>) -> Result<String, Invalid> {
         }
     };
     let beginning = match &snapshot {
-        Some(snapshot) => format!("Begin with the snapshot \"{snapshot}\" of it."),
+        Some(snapshot) => format!("Start from its snapshot \"{snapshot}\"."),
         None => format!(
-            "Bring it to the point from which all ideas begin, and take a snapshot named \"fork-here\" with {}; with \
-             include_memory running programs are in it too.",
+            "Bring it to the state from which all ideas start, and take a snapshot named \"fork-here\" with {}; \
+             include_memory also saves running programs.",
             words.snapshot_create()
         ),
     };
     Ok(format!(
         "Solve this by trying several ideas at the same time:\n\n{problem}\n\n{ideas}\n\
          1. {place} {beginning}\n\
-         2. Fork it with workspace_fork, one fork for each idea: count makes them all in one call.\n\
+         2. Fork it with workspace_fork, one fork for each idea: count creates all in one call.\n\
          3. Try one idea in each fork, {how}. Forks do not see each other's changes.\n\
-         4. Judge all of them by the same command, run in each fork, and show what it said.\n\
-         5. Say which idea holds and why the others do not.{destroy}\n",
+         4. Judge all of them by the same command, run in each fork, and show its output.\n\
+         5. Report which idea works and why the others do not.{destroy}\n",
         place = words.place(workspace.as_ref()),
         how = words.in_parallel(),
         destroy = words.destroy("the forks that are not worth keeping"),

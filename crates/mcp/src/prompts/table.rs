@@ -1,4 +1,4 @@
-//! The table of prompts, and what can be done with one.
+//! The table of prompts, and the functions that list, fill in and complete them.
 
 use agentiso_core::suggest::nearest;
 use agentiso_daemon::Session;
@@ -28,9 +28,9 @@ pub(crate) struct Prompt {
     pub(crate) title: &'static str,
     pub(crate) description: &'static str,
     pub(crate) slots: &'static [Slot],
-    /// Tools that it cannot do without.
+    /// Tools that the prompt requires.
     pub(crate) needs: &'static [&'static str],
-    /// Whether it also needs a tool that takes snapshots and goes back to them.
+    /// Whether it also requires tools that take and restore snapshots.
     pub(crate) needs_snapshots: bool,
     pub(crate) write: fn(Reader, Words<'_>) -> Result<String, Invalid>,
 }
@@ -77,7 +77,7 @@ pub(crate) fn get(
     arguments: Option<JsonObject>,
 ) -> Result<GetPromptResult, ErrorData> {
     let prompt = find(profile, name)?;
-    // Clients send what a person left empty as an empty text.
+    // Clients send a field that a person left empty as an empty text.
     let arguments = arguments.map(|mut given| {
         given.retain(|_, value| value != "");
         given
@@ -88,7 +88,7 @@ pub(crate) fn get(
     Ok(GetPromptResult::new(vec![message]).with_description(prompt.description))
 }
 
-/// All values for an argument that begin with `typed`: none for free text; `None` if there is no such argument.
+/// All values for an argument that begin with `typed`; empty for free text, `None` if there is no such argument.
 pub(crate) async fn complete(
     session: &Session,
     prompt: &Prompt,

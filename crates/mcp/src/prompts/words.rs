@@ -1,24 +1,24 @@
-//! What prompts share: their parameters, and how they speak of tools that go by several names.
+//! Parameters and phrases that prompts share. Phrases depend on which of several tool names the session has.
 
 use agentiso_core::names::WorkspaceRef;
 
 use crate::args::{Snapshot, Text, Workspace};
 use crate::profile::Profile;
 
-/// The longest free text: a task with its background, not a book.
+/// The longest free text: enough for a task with its background.
 const MAX_TEXT: usize = 16 * 1024;
 
 pub(super) const WORKSPACE: Workspace =
     Workspace { name: "workspace", about: "Workspace to work in. Default: a new one." };
 pub(super) const SNAPSHOT: Snapshot =
-    Snapshot { name: "snapshot", about: "Snapshot of it to begin with. Default: one that is taken first." };
+    Snapshot { name: "snapshot", about: "Its snapshot to start from. Default: a new one." };
 
 /// A free text.
 pub(super) const fn text(name: &'static str, about: &'static str) -> Text {
     Text { name, about, min: 1, max: MAX_TEXT, nul: false }
 }
 
-/// The tools of a session, in words.
+/// Phrases that name the tools of a session.
 pub(crate) struct Words<'a>(pub(super) &'a Profile);
 
 impl Words<'_> {
@@ -35,7 +35,7 @@ impl Words<'_> {
         if self.0.offers("snapshot") { "snapshot with action restore" } else { "snapshot_restore" }
     }
 
-    /// A sentence about the end of a machine that nobody needs any more, where there is a tool for it.
+    /// A sentence about destroying workspaces that are no longer needed, if the session has the tool for it.
     pub(super) fn destroy(&self, what: &str) -> String {
         match self.0.offers("workspace_destroy") {
             true => format!(" Destroy {what} with workspace_destroy."),
@@ -43,19 +43,19 @@ impl Words<'_> {
         }
     }
 
-    /// How commands run in several machines at once.
+    /// A phrase about running commands in several VMs at once.
     pub(super) fn in_parallel(&self) -> &'static str {
         match self.0.offers("exec_parallel") {
-            true => "in one call of exec_parallel where commands are known beforehand",
+            true => "in one call of exec_parallel if you know the commands beforehand",
             false => "with several calls of exec at once",
         }
     }
 
-    /// Where the work is done.
+    /// A sentence about the workspace to work in.
     pub(super) fn place(&self, workspace: Option<&WorkspaceRef>) -> String {
         match workspace {
             Some(workspace) => format!("Work in the workspace \"{workspace}\"."),
-            None => "Make a workspace with workspace_create and work in it.".to_owned(),
+            None => "Create a workspace with workspace_create and work in it.".to_owned(),
         }
     }
 }

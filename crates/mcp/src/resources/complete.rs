@@ -1,5 +1,5 @@
-//! How what a person has typed so far may go on. What cannot be known right now, such as the files of a workspace that
-//! does not run, gives no values and is no error.
+//! Completes partial input in addresses of resources. Values that are not available at the moment, such as the files of
+//! a stopped workspace, are left out without an error.
 
 use std::collections::HashMap;
 
@@ -8,29 +8,31 @@ use agentiso_core::paths::GuestPath;
 use agentiso_daemon::{EntryKind, ListOptions, Session};
 use agentiso_vault::FolderPath;
 
-use super::offer::What;
+use super::offer::ResourceType;
 
-/// What was chosen for other parts of the same address or prompt.
+/// Values of the other parts of the same address or prompt.
 pub(crate) type Chosen = HashMap<String, String>;
 
 /// All values for a variable of a template that begin with `typed`; `None` if the template has no such variable.
 pub(crate) async fn complete(
     session: &Session,
-    what: What,
+    resource_type: ResourceType,
     variable: &str,
     typed: &str,
     chosen: &Chosen,
 ) -> Option<Vec<String>> {
-    match (what, variable) {
-        (What::Workspace | What::File | What::Job, "name") => Some(workspaces(session, typed)),
-        (What::File, "path") => Some(files(session, typed, chosen).await.unwrap_or_default()),
-        (What::Job, "id") => Some(jobs(session, typed, chosen).await.unwrap_or_default()),
-        (What::Note, "path") => Some(notes(session, typed).await),
-        (What::Workspace | What::File | What::Job | What::Note, _) => None,
+    match (resource_type, variable) {
+        (ResourceType::Workspace | ResourceType::File | ResourceType::Job, "name") => {
+            Some(workspaces(session, typed))
+        }
+        (ResourceType::File, "path") => Some(files(session, typed, chosen).await.unwrap_or_default()),
+        (ResourceType::Job, "id") => Some(jobs(session, typed, chosen).await.unwrap_or_default()),
+        (ResourceType::Note, "path") => Some(notes(session, typed).await),
+        (ResourceType::Workspace | ResourceType::File | ResourceType::Job | ResourceType::Note, _) => None,
     }
 }
 
-/// Names of own workspaces.
+/// Names of workspaces that the session owns.
 pub(crate) fn workspaces(session: &Session, typed: &str) -> Vec<String> {
     let own = session.list(None).into_iter().filter(|info| info.owned).map(|info| info.name.to_string());
     beginning_with(typed, own)
@@ -45,7 +47,7 @@ pub(crate) async fn snapshots(session: &Session, typed: &str, workspace: Option<
     }
 }
 
-/// What is in the directory that was typed so far.
+/// Entries of the directory that was typed so far.
 async fn files(session: &Session, typed: &str, chosen: &Chosen) -> Option<Vec<String>> {
     let guest = session.guest(&WorkspaceRef::parse(chosen.get("name")?)).await.ok()?;
     let directory = match typed.rfind('/') {

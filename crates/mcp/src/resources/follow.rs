@@ -1,7 +1,7 @@
-//! Telling clients that a resource changed: a workspace whenever it is another than before, a job when it ends.
+//! Subscriptions: notifies clients when a workspace changes and when a job ends.
 //!
-//! The daemon and the guest tell; nothing is asked again and again. Files and notes tell nobody, so they cannot be
-//! subscribed to.
+//! Changes come as events from the daemon and the guest; nothing is polled. Files and notes send no events, so they
+//! cannot be subscribed to.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,29 +15,30 @@ use super::offer::{self, Kind};
 use super::uri::Uri;
 use crate::profile::Profile;
 
-/// Each subscription is a task, and each of a job a call that waits in a guest. No client looks at so many.
+/// Each subscription is a task, and for a job also a call that waits in a guest. No client follows this many resources.
 pub(crate) const MAX: usize = 64;
 
-/// What one client subscribed to, with the tasks that tell it. They end with the session.
+/// The subscriptions of one client, with the tasks that notify it. They end with the session.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions(Mutex<HashMap<String, AbortOnDropHandle<()>>>);
 
 impl Subscriptions {
-    /// Keeps the task that tells about an address. One address is told about once.
+    /// Starts the task for an address, unless the address has one already.
     pub(crate) fn add(
         &self,
         address: &str,
-        telling: impl Future<Output = ()> + Send + 'static,
+        task: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), ErrorData> {
         let mut tasks = self.tasks();
         if tasks.contains_key(address) {
             return Ok(());
         }
         if tasks.len() >= MAX {
-            let message = format!("{MAX} resources are subscribed to already; unsubscribe from one");
+            let message =
+                format!("this session is already subscribed to {MAX} resources; unsubscribe from one");
             return Err(ErrorData::invalid_request(message, None));
         }
-        tasks.insert(address.to_owned(), AbortOnDropHandle::new(tokio::spawn(telling)));
+        tasks.insert(address.to_owned(), AbortOnDropHandle::new(tokio::spawn(task)));
         Ok(())
     }
 
@@ -45,32 +46,31 @@ impl Subscriptions {
         self.tasks().remove(address);
     }
 
-    /// A panic elsewhere cannot have left it torn: every change is one insert or remove.
+    /// Recovers the lock after a panic: every change is one insert or remove, so the map is consistent.
     fn tasks(&self) -> MutexGuard<'_, HashMap<String, AbortOnDropHandle<()>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Reads an address that can be subscribed to.
+/// Parses an address that can be subscribed to.
 pub(crate) fn parse(profile: &Profile, address: &str) -> Result<Uri, ErrorData> {
     let uri = offer::parse(profile, address)?;
-    if !Kind::of(&uri).what.tells() {
-        let message =
-            "files and notes tell nobody when they change; workspaces and jobs can be subscribed to";
+    if !Kind::of(&uri).resource_type.can_be_followed() {
+        let message = "files and notes cannot be subscribed to; workspaces and jobs can";
         return Err(ErrorData::invalid_params(message, None));
     }
     Ok(uri)
 }
 
-/// Something that can be subscribed to, over time.
+/// A followed resource.
 #[derive(Debug)]
 pub(crate) enum Followed {
     Workspace(Watch),
     Job(FollowedJob),
 }
 
-/// A job ends with its command or its machine. A restore may bring it back, so it is looked at again whenever the
-/// workspace changes.
+/// A job ends with its command or its VM. A restore may bring it back, so it is checked again whenever the workspace
+/// changes.
 #[derive(Debug)]
 pub(crate) struct FollowedJob {
     session: Session,
@@ -81,7 +81,7 @@ pub(crate) struct FollowedJob {
 }
 
 impl Followed {
-    /// Follows it from now on; `None` if its changes are told to nobody.
+    /// Follows a resource from now on; `None` if it sends no events.
     pub(crate) async fn begin(session: &Session, uri: Uri) -> Option<Self> {
         match uri {
             Uri::Workspace(workspace) => Some(Self::Workspace(session.watch(&workspace))),
@@ -117,14 +117,14 @@ impl FollowedJob {
         }
     }
 
-    /// Returns when it has ended, or cannot be asked about any more.
+    /// Returns when the job has ended, or can no longer be queried.
     async fn end(&self) {
         let ended = match self.session.guest(&self.workspace).await {
             Ok(guest) => guest.job_end(self.id).await,
             Err(error) => Err(error),
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, workspace = %self.workspace, id = self.id, "a job ended with its machine");
+            tracing::debug!(%error, workspace = %self.workspace, id = self.id, "a job ended with its VM");
         }
     }
 

@@ -1,18 +1,18 @@
-//! The list of what there is: own workspaces by name, then notes by path, in pages.
+//! The list of resources: own workspaces by name, then notes by path, in pages.
 //!
-//! A page's cursor is the address of its last entry, so that it stays good while things come and go.
+//! A page's cursor is the address of its last entry, so that it stays valid while entries are added and removed.
 
 use agentiso_core::names::WorkspaceRef;
 use agentiso_daemon::Session;
 use agentiso_vault::{FolderPath, NotePath};
 use rmcp::model::{ErrorData, ListResourcesResult, Resource};
 
-use super::offer::{self, Kind, What};
+use super::offer::{self, Kind, ResourceType};
 use super::uri::Uri;
 use crate::profile::Profile;
 use crate::tools::view;
 
-/// Enough for a picker, and a line that any client takes.
+/// Entries of a page: enough for a picker, and a line that any client accepts.
 const PAGE: usize = 100;
 
 pub(crate) async fn list(
@@ -23,15 +23,15 @@ pub(crate) async fn list(
     let after = cursor.map(after).transpose()?;
     let mut entries = Vec::new();
     for kind in offer::offered(profile) {
-        match kind.what {
-            What::Workspace => entries.extend(workspaces(session, kind)),
-            What::Note => entries.extend(notes(session, kind).await),
-            // Too many, and they change too often.
-            What::File | What::Job => {}
+        match kind.resource_type {
+            ResourceType::Workspace => entries.extend(workspaces(session, kind)),
+            ResourceType::Note => entries.extend(notes(session, kind).await),
+            // There are too many of them, and they change too often.
+            ResourceType::File | ResourceType::Job => {}
         }
     }
     let mut rest =
-        entries.into_iter().skip_while(|(place, _)| after.as_ref().is_some_and(|after| place <= after));
+        entries.into_iter().skip_while(|(key, _)| after.as_ref().is_some_and(|after| key <= after));
     let page: Vec<_> = rest.by_ref().take(PAGE).map(|(_, resource)| resource).collect();
     let last = page.last().map(|resource| resource.uri.clone());
     let mut listed = ListResourcesResult::with_all_items(page);
@@ -39,23 +39,23 @@ pub(crate) async fn list(
     Ok(listed)
 }
 
-/// Where an entry stands: workspaces first, by name; then notes, by path.
-type Place = (u8, String);
+/// Position of an entry: workspaces first, by name; then notes, by path.
+type SortKey = (u8, String);
 
-fn after(cursor: &str) -> Result<Place, ErrorData> {
+fn after(cursor: &str) -> Result<SortKey, ErrorData> {
     match Uri::parse(cursor) {
         Ok(Uri::Workspace(workspace)) => Ok((0, workspace.to_string())),
         Ok(Uri::Note(path)) => Ok((1, path.to_string())),
         Ok(Uri::File(..) | Uri::Job(..)) | Err(_) => {
             let shown: String = cursor.chars().take(80).collect();
             let message =
-                format!("unknown cursor {shown:?}; repeat the one of the last page, or leave it out");
+                format!("unknown cursor {shown:?}; pass the nextCursor of the last page, or leave it out");
             Err(ErrorData::invalid_params(message, None))
         }
     }
 }
 
-fn workspaces(session: &Session, kind: &Kind) -> Vec<(Place, Resource)> {
+fn workspaces(session: &Session, kind: &Kind) -> Vec<(SortKey, Resource)> {
     let mut entries: Vec<_> = session
         .list(None)
         .into_iter()
@@ -71,8 +71,8 @@ fn workspaces(session: &Session, kind: &Kind) -> Vec<(Place, Resource)> {
     entries
 }
 
-/// A vault that cannot be read hides no workspaces.
-async fn notes(session: &Session, kind: &Kind) -> Vec<(Place, Resource)> {
+/// If the vault cannot be read, the workspaces are still listed.
+async fn notes(session: &Session, kind: &Kind) -> Vec<(SortKey, Resource)> {
     if session.vault_settings().is_err() {
         return Vec::new();
     }

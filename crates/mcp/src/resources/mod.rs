@@ -1,12 +1,12 @@
-//! What can be read without calling a tool: workspaces, their files and jobs, and the notes on the host.
+//! Resources that clients can read without calling a tool: workspaces, their files and jobs, and the notes on the host.
 //!
 //! ```text
-//!  uri (which one is meant) ── offer (what a profile allows) ─┬─ list, read ── agentiso_daemon::Session
-//!                                                             ├─ complete (names, paths and ids so far)
-//!                                                             └─ follow (told when one changes)
+//!  uri (parses addresses) ── offer (what a profile allows) ─┬─ list, read ── agentiso_daemon::Session
+//!                                                           ├─ complete (partial names, paths and ids)
+//!                                                           └─ follow (notifies of changes)
 //! ```
 //!
-//! A resource is refused to whoever would be refused the tool that shows the same.
+//! A resource is refused to a client that would be refused the tool that shows the same.
 
 mod complete;
 pub(crate) mod follow;

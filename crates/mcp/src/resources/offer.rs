@@ -1,4 +1,4 @@
-//! Which resources a session offers.
+//! The kinds of resources, and which of them a session offers.
 
 use rmcp::model::{ErrorData, ResourceTemplate};
 
@@ -6,16 +6,16 @@ use super::uri::Uri;
 use crate::profile::Profile;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum ResourceType {
     Workspace,
     File,
     Job,
     Note,
 }
 
-impl What {
-    /// Whether its changes are told to those who subscribe. Files and notes tell nobody when they change.
-    pub(crate) fn tells(self) -> bool {
+impl ResourceType {
+    /// Whether changes can be subscribed to. Files and notes send no events when they change.
+    pub(crate) fn can_be_followed(self) -> bool {
         match self {
             Self::Workspace | Self::Job => true,
             Self::File | Self::Note => false,
@@ -23,22 +23,22 @@ impl What {
     }
 }
 
-/// One kind of resource, as clients are told of it.
+/// One kind of resource, as clients see it.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    pub(crate) what: What,
+    pub(crate) resource_type: ResourceType,
     pub(crate) template: &'static str,
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) about: &'static str,
     pub(crate) mime_type: Option<&'static str>,
-    /// It is offered wherever one of these tools was chosen. Reading changes nothing, so a session that may only look
-    /// has it too.
+    /// The kind is offered if one of these tools was chosen. Reading changes nothing, so a read-only session has it
+    /// too.
     tools: &'static [&'static str],
 }
 
 const WORKSPACE: Kind = Kind {
-    what: What::Workspace,
+    resource_type: ResourceType::Workspace,
     template: "agentiso://workspace/{name}",
     name: "workspace",
     title: "Workspace",
@@ -48,7 +48,7 @@ const WORKSPACE: Kind = Kind {
 };
 
 const FILE: Kind = Kind {
-    what: What::File,
+    resource_type: ResourceType::File,
     template: "agentiso://workspace/{name}/file{+path}",
     name: "file",
     title: "File in a workspace",
@@ -58,21 +58,21 @@ const FILE: Kind = Kind {
 };
 
 const JOB: Kind = Kind {
-    what: What::Job,
+    resource_type: ResourceType::Job,
     template: "agentiso://workspace/{name}/job/{id}",
     name: "job",
     title: "Job in a workspace",
-    about: "What a job of exec_background printed so far, whether it runs, and its exit code.",
+    about: "Output so far of a job of exec_background, whether it is running, and its exit code.",
     mime_type: Some("application/json"),
     tools: &["exec_background"],
 };
 
 const NOTE: Kind = Kind {
-    what: What::Note,
+    resource_type: ResourceType::Note,
     template: "agentiso://vault{+path}",
     name: "note",
     title: "Note",
-    about: "A note of the vault. The path begins with a slash.",
+    about: "A note in the vault. The path begins with a slash.",
     mime_type: Some("text/markdown"),
     tools: &["vault"],
 };
@@ -108,16 +108,16 @@ pub(crate) fn offered(profile: &Profile) -> impl Iterator<Item = &'static Kind> 
     KINDS.into_iter().filter(|kind| kind.is_offered(profile))
 }
 
-/// The kind that a template stands for.
+/// The kind that a template belongs to.
 pub(crate) fn find(profile: &Profile, template: &str) -> Option<&'static Kind> {
     offered(profile).find(|kind| kind.template == template)
 }
 
-/// Reads an address, of a kind that is offered.
+/// Parses an address of a kind that is offered.
 pub(crate) fn parse(profile: &Profile, text: &str) -> Result<Uri, ErrorData> {
     let shown: String = text.chars().take(200).collect();
     let uri = Uri::parse(text)
-        .map_err(|error| ErrorData::invalid_params(format!("no resource {shown:?}: {error}"), None))?;
+        .map_err(|error| ErrorData::invalid_params(format!("invalid resource {shown:?}: {error}"), None))?;
     if !Kind::of(&uri).is_offered(profile) {
         return Err(ErrorData::invalid_params(format!("{shown:?} is not offered in this session"), None));
     }

@@ -1,4 +1,4 @@
-//! What a resource holds. Whoever may not call the tool that shows it is refused here in the same words.
+//! Reads resources. A client that may not call the tool that shows the same gets the same refusal.
 
 use agentiso_core::paths::GuestPath;
 use agentiso_daemon::{Guest, Session};
@@ -10,7 +10,7 @@ use super::uri::Uri;
 use crate::answer::Failure;
 use crate::tools::{jobs, shared, workspace_info};
 
-/// `address` is how the client wrote it, and how it is answered.
+/// `address` is as the client wrote it, and the answer repeats it.
 pub(crate) async fn read(session: &Session, uri: &Uri, address: &str) -> Result<ResourceContents, Failure> {
     match uri {
         Uri::Workspace(workspace) => {
@@ -20,7 +20,7 @@ pub(crate) async fn read(session: &Session, uri: &Uri, address: &str) -> Result<
         Uri::File(workspace, path) => file(&session.guest(workspace).await?, path, address).await,
         Uri::Job(workspace, id) => {
             let guest = session.guest(workspace).await?;
-            Ok(json(jobs::look(&guest, *id).await?.to_string(), address))
+            Ok(json(jobs::show(&guest, *id).await?.to_string(), address))
         }
         Uri::Note(path) => {
             let path = path.clone();
@@ -40,7 +40,7 @@ async fn file(guest: &Guest, path: &GuestPath, address: &str) -> Result<Resource
     let content = content.map_err(|error| shared::file_failure(error, path))?;
     if content.size > shared::MAX_FILE {
         let message =
-            format!("{path} has {} bytes; a resource has at most {}", content.size, shared::MAX_FILE);
+            format!("{path} has {} bytes; a resource may have at most {}", content.size, shared::MAX_FILE);
         return Err(Failure::new("too_large", message).with_hint("read it in parts with file_read"));
     }
     Ok(match std::str::from_utf8(&content.data) {

@@ -24,15 +24,15 @@ pub(crate) enum UriError {
          agentiso://workspace/NAME/job/ID and agentiso://vault/PATH"
     )]
     Shape,
-    #[error("what follows a % must be two hexadecimal digits, and all of it UTF-8")]
+    #[error("invalid percent-encoding: write two hexadecimal digits after each %, and use UTF-8")]
     Encoding,
-    #[error("it names no workspace: {0}")]
+    #[error("invalid workspace: {0}")]
     Workspace(#[from] NameError),
     #[error(transparent)]
     File(#[from] GuestPathError),
-    #[error("the path cannot be used: {0}")]
+    #[error("invalid path: {0}")]
     Note(#[from] PathError),
-    #[error("a job's id is a number from 1 on")]
+    #[error("a job id is a number, at least 1")]
     Job,
 }
 
@@ -56,7 +56,7 @@ impl Uri {
             let id = id.parse().ok().filter(|id| *id > 0).ok_or(UriError::Job)?;
             return Ok(Self::Job(workspace, id));
         }
-        // The path of a file begins with the slash that ends the word before it.
+        // The slash before the path is also the path's first character.
         let path = part.strip_prefix("file").filter(|path| path.starts_with('/')).ok_or(UriError::Shape)?;
         Ok(Self::File(workspace, GuestPath::parse(&decode(path)?)?))
     }
@@ -75,7 +75,7 @@ impl fmt::Display for Uri {
     }
 }
 
-/// Everything but letters, digits and what a path of an address may hold becomes `%` and two digits.
+/// Percent-encodes every byte except letters, digits and characters that are allowed in the path of a URI.
 fn encode(path: &str) -> String {
     let mut encoded = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -113,7 +113,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn each_kind_has_its_address() {
+    fn every_uri_kind_round_trips() {
         for text in [
             "agentiso://workspace/web",
             "agentiso://workspace/3f2b8c1e-0000-4000-8000-000000000001",
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_says_why() {
+    fn malformed_uri_says_why() {
         for (text, error) in [
             ("file:///etc/passwd", UriError::Shape),
             ("agentiso://", UriError::Shape),
@@ -154,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_path_survives_the_way_there_and_back(path in "/\\PC{0,40}") {
+        fn any_file_path_round_trips_through_uri(path in "/\\PC{0,40}") {
             let file = Uri::File(WorkspaceRef::parse("web"), GuestPath::parse(&path).unwrap());
             let text = file.to_string();
             prop_assert!(text.bytes().all(|byte| byte.is_ascii_graphic()));
@@ -162,7 +162,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_survived(text in "(agentiso://)?(workspace/|vault/)?\\PC{0,40}") {
+        fn parsed_uri_round_trips_for_any_text(text in "(agentiso://)?(workspace/|vault/)?\\PC{0,40}") {
             if let Ok(uri) = Uri::parse(&text) {
                 prop_assert_eq!(Uri::parse(&uri.to_string()), Ok(uri));
             }

@@ -1,4 +1,4 @@
-//! Calls of tools.
+//! Tool calls: connects a request with its progress reports and its cancellation.
 
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResult, ErrorData, JsonObject};

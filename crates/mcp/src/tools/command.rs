@@ -1,4 +1,4 @@
-//! What all tools that run commands share: their parameters, how output is shown, and the word that it goes on.
+//! Code that all tools that run commands share: parameters, the form of output, and the heartbeat of long commands.
 
 use std::future::Future;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::args::{Env, GuestFile, Integer, Text};
 use crate::progress::Reporter;
 use crate::truncate::{self, Budget};
 
-/// The guest keeps no more of a stream.
+/// The guest keeps no more bytes of a stream.
 const MAX_OUTPUT: u64 = 2 * 1024 * 1024;
 
-/// How often a client that wants progress hears that a command still runs.
+/// Interval at which a client that wants progress learns that a command still runs.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// A command may take a day.
+/// One day.
 pub(super) const MAX_SECS: u64 = 86_400;
 
 pub(super) const COMMAND: Text = Text {
     name: "command",
-    about: "Run by /bin/sh -c as root, without input.",
+    about: "Run by /bin/sh -c as root, with empty stdin.",
     min: 1,
     max: MAX_COMMAND,
     nul: false,
@@ -35,20 +35,20 @@ pub(super) const ENV: Env =
     Env { name: "env", about: "Variables. PATH, IFS, ENV, BASH_ENV and LD_* are refused." };
 pub(super) const MAX_OUTPUT_BYTES: Integer = Integer {
     name: "max_output_bytes",
-    about: "First bytes of stdout and stderr each. Default: about 10 KB, beginning and end.",
+    about: "First bytes of stdout and of stderr to return. Default: about 10 KB, start and end.",
     min: 1,
     max: MAX_OUTPUT,
     default: None,
 };
 
-/// How to get more of a command that has ended.
+/// Advice on getting more output of a command that has ended.
 pub(super) const REST: [&str; 2] =
-    ["for more set max_output_bytes, or write to a file and use file_read with offset"; 2];
+    ["for more, set max_output_bytes, or write to a file and use file_read with offset"; 2];
 
-/// How to get more of a job.
-const REST_OF_JOB: [&str; 2] = ["stdout_offset gives the rest", "stderr_offset gives the rest"];
+/// Advice on getting more output of a job.
+const REST_OF_JOB: [&str; 2] = ["use stdout_offset for the rest", "use stderr_offset for the rest"];
 
-/// A shell reports death by a signal as 128 and the signal's number; so do we, and say which signal it was.
+/// A shell reports death by a signal as 128 plus the signal's number; so do answers, which also name the signal.
 pub(super) fn exit_code(exit_code: Option<i32>, signal: Option<i32>) -> i32 {
     match (exit_code, signal) {
         (Some(code), _) => code,
@@ -57,10 +57,11 @@ pub(super) fn exit_code(exit_code: Option<i32>, signal: Option<i32>) -> i32 {
     }
 }
 
-/// A job as all answers show it: how it is, what it printed beyond the offsets, and the offsets to go on from.
+/// A job as all answers show it: its state, its output beyond the offsets, and the offsets to continue from.
 pub(super) fn job_view(id: u64, state: JobState, [stdout, stderr]: [u64; 2], budget: Budget) -> Value {
     let running = state.running;
-    let (out, err) = (settled(state.stdout, running), settled(state.stderr, running));
+    let (out, err) =
+        (without_partial_character(state.stdout, running), without_partial_character(state.stderr, running));
     let [out_text, err_text] = budget.cut([&out, &err], REST_OF_JOB);
     let mut view = json!({
         "job_id": id,
@@ -77,8 +78,8 @@ pub(super) fn job_view(id: u64, state: JobState, [stdout, stderr]: [u64; 2], bud
     view
 }
 
-/// Without a character of which a running command has printed only the beginning: the rest will come.
-fn settled(mut output: Captured, running: bool) -> Captured {
+/// Removes a character of which a running command has printed only the beginning: the rest will come.
+fn without_partial_character(mut output: Captured, running: bool) -> Captured {
     let last: &mut Bytes = if output.tail.is_empty() { &mut output.head } else { &mut output.tail };
     let unfinished = if running { truncate::unfinished(last) } else { 0 };
     last.truncate(last.len() - unfinished);
@@ -86,19 +87,19 @@ fn settled(mut output: Captured, running: bool) -> Captured {
     output
 }
 
-/// A failure of a tool about jobs, with advice for what the guest refuses.
+/// A failure of a tool about jobs, with advice for refusals of the guest.
 pub(super) fn job_failure(error: OpError) -> Failure {
     let failure = Failure::from(error);
     match failure.code {
         "no_job" => {
-            failure.with_hint("action list shows all jobs; they end with the machine, in a stop or restore")
+            failure.with_hint("action list shows all jobs; a stop or restore of the workspace ends them")
         }
         "busy" => failure.with_hint("wait for a job to end, or kill one"),
         _ => failure,
     }
 }
 
-/// Waits for a command and tells a client that wants to know that it is not forgotten.
+/// Waits for a command and meanwhile reports that it still runs, if the client wants progress.
 pub(super) async fn with_heartbeat<T>(command: impl Future<Output = T>, progress: &Reporter) -> T {
     if !progress.is_wanted() {
         return command.await;
@@ -129,20 +130,20 @@ mod tests {
     }
 
     #[test]
-    fn half_a_character_waits_for_its_other_half() {
+    fn incomplete_character_is_held_back_while_running() {
         let state = JobState { running: true, stdout: printed(b"a\xc3"), ..JobState::default() };
-        let view = job_view(3, state, [10, 0], Budget::Asked(100));
+        let view = job_view(3, state, [10, 0], Budget::Requested(100));
         assert_eq!((&view["stdout"], &view["stdout_bytes"]), (&json!("a"), &json!(11)));
         assert_eq!((&view["exit_code"], &view["running"]), (&Value::Null, &json!(true)));
         let state = JobState { exit_code: Some(0), stdout: printed(b"a\xc3"), ..JobState::default() };
-        let view = job_view(3, state, [0, 0], Budget::Asked(100));
+        let view = job_view(3, state, [0, 0], Budget::Requested(100));
         assert_eq!((&view["stdout"], &view["stdout_bytes"]), (&json!("a\u{fffd}"), &json!(2)));
     }
 
     #[test]
-    fn death_by_a_signal_is_128_and_the_signal() {
+    fn killed_job_exits_with_128_plus_signal() {
         let state = JobState { signal: Some(9), ..JobState::default() };
-        let view = job_view(1, state, [0, 0], Budget::Asked(100));
+        let view = job_view(1, state, [0, 0], Budget::Requested(100));
         assert_eq!((&view["exit_code"], &view["signal"]), (&json!(137), &json!(9)));
         assert_eq!(
             (exit_code(Some(3), None), exit_code(None, Some(15)), exit_code(None, None)),
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_report_is_made_for_a_command_nobody_watches() {
+    async fn heartbeat_returns_the_result_without_a_listener() {
         assert_eq!(with_heartbeat(async { 5 }, &Reporter::none()).await, 5);
     }
 }

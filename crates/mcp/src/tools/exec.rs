@@ -1,4 +1,4 @@
-//! `exec`: a shell command in a workspace.
+//! `exec`: runs a shell command in a workspace.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const TIMEOUT_SECS: Integer = Integer {
 };
 const BACKGROUND_AFTER: Integer = Integer {
     name: "background_after_secs",
-    about: "After this time return job_id and the output so far, and let it go on in the background.",
+    about: "After this time, return job_id and the output so far; the command continues in the background.",
     min: 1,
     max: MAX_SECS,
     default: None,
@@ -74,7 +74,7 @@ struct Input {
     budget: Budget,
 }
 
-/// What happens to a command that takes long.
+/// The treatment of a command that takes long.
 enum Limit {
     KillAfter(u64),
     BackgroundAfter(u64),
@@ -91,7 +91,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     if let (Some(Some(timeout)), Some(Some(after))) = (timeout_secs, background_after)
         && after >= timeout
     {
-        let problem = format!("must be less than timeout_secs, which is {timeout}; or leave that out");
+        let problem = format!("must be less than timeout_secs ({timeout}); or leave timeout_secs out");
         args.complain(BACKGROUND_AFTER.name, problem);
     }
     let input = args.finish((|| {
@@ -147,8 +147,8 @@ async fn run_or_keep(input: Input, seconds: u64, guest: &Guest, call: &Call) -> 
     let ended = with_heartbeat(running, &call.progress).await.map_err(job_failure)?;
     Ok(match ended.job {
         Some(id) => Answer::json(job_view(id, ended.state, [0, 0], budget)).with_note(format!(
-            "The command still runs, as job {id}: exec_background polls it (stdout_offset and stderr_offset give only \
-             what is new) and kills it."
+            "The command is still running as job {id}. Poll or kill it with exec_background; stdout_offset \
+             and stderr_offset skip the output you already have."
         )),
         None => {
             let [out, err] = budget.cut([&ended.state.stdout, &ended.state.stderr], REST);
@@ -170,10 +170,11 @@ fn view(outcome: &ExecOutcome, stdout: String, stderr: String) -> Value {
 
 fn timed_out(workspace: &str, seconds: u64, stdout: String, stderr: String) -> Failure {
     let message = format!(
-        "the command timed out after {seconds} s in workspace {workspace}; it and all it had started were killed"
+        "the command timed out after {seconds} s in workspace {workspace}; it and everything it started were killed"
     );
     let mut failure = Failure::new("timed_out", message).with_hint(
-        "raise timeout_secs, or give background_after_secs to have it go on, or start it with exec_background",
+        "raise timeout_secs, or set background_after_secs to let it continue in the background, or start it \
+         with exec_background",
     );
     failure.appendix = format!("\n\nstdout so far:\n{stdout}\n\nstderr so far:\n{stderr}");
     failure.details.push(("timeout_secs", seconds.into()));
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn death_by_a_signal_is_128_and_the_signal() {
+    fn killed_command_exits_with_128_plus_signal() {
         let killed = ExecOutcome { signal: Some(9), ..ExecOutcome::default() };
         assert_eq!(
             view(&killed, String::new(), "x".to_owned()),
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_gives_the_seconds_and_the_output_so_far_in_both_forms() {
+    fn timeout_failure_includes_output_so_far() {
         let result = timed_out("web", 7, "half".to_owned(), "oops".to_owned()).into_result();
         let structured = result.structured_content.unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! `exec_background`: commands that go on while the client does something else.
+//! `exec_background`: runs commands that go on while the client does something else.
 
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::rate::RateCategory;
@@ -37,9 +37,9 @@ const ACTION: Choice<Action> = Choice {
 pub(crate) const TOOL: Tool = Tool {
     name: "exec_background",
     title: "Run commands in the background",
-    description: "Start a command that goes on while you do something else: a server, a long build. poll \
-                  gives its output so far, and exit_code once it has ended; kill ends it with all it \
-                  started. Jobs outlive your session. For commands that end soon use exec.",
+    description: "Run a command in the background: a server, a long build. poll returns its output so far, \
+                  and exit_code once it has ended; kill ends it and everything it started. Jobs outlive your \
+                  session. For short commands use exec.",
     slots: &[
         Slot::Optional(&ACTION),
         Slot::Target(&WORKSPACE),

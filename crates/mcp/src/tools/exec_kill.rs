@@ -1,4 +1,4 @@
-//! `exec_kill`: a tool of earlier versions, now an action of `exec_background`.
+//! `exec_kill`: a tool of earlier versions, replaced by an action of `exec_background`.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::registry::{Call, Hints, Running, Tool};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "exec_kill",
-    title: "Kill a job in the background",
+    title: "Kill a background job",
     description: "Kill a job of exec_background and everything it started.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Required(&JOB_ID), Slot::Optional(&SIGNAL)],
     output,

@@ -1,4 +1,4 @@
-//! `exec_parallel`: commands in several workspaces at once.
+//! `exec_parallel`: runs commands in several workspaces at once.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use super::command::{ENV, MAX_OUTPUT_BYTES, MAX_SECS, REST, WORKDIR, exit_code};
 use super::shared::MAX_COMMAND;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
-use crate::args::{Commands, Given, Integer, Invalid, Reader, Slot, Workspaces};
+use crate::args::{CommandSet, Commands, Integer, Invalid, Reader, Slot, Workspaces};
 use crate::registry::{Call, Hints, Running, Tool};
 use crate::truncate::Budget;
 
@@ -42,7 +42,7 @@ pub(crate) const TOOL: Tool = Tool {
     name: "exec_parallel",
     title: "Run commands in several workspaces",
     description: "Run commands in up to 20 workspaces at the same time, such as forks that try different \
-                  ideas, and wait for all. One that fails does not stop the others.",
+                  ideas, and wait for all. A failure does not stop the others.",
     slots: &[
         Slot::Required(&WORKSPACE_IDS),
         Slot::Required(&COMMANDS),
@@ -61,7 +61,7 @@ fn output() -> Value {
 }
 
 struct Input {
-    /// Each with its command.
+    /// Each workspace with its command.
     work: Vec<(WorkspaceRef, String)>,
     timeout_secs: u64,
     workdir: Option<GuestPath>,
@@ -77,16 +77,16 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let env = args.optional(&ENV);
     let max_output = args.optional(&MAX_OUTPUT_BYTES);
     let work = match (workspaces, commands) {
-        (Some(workspaces), Some(Given::ForAll(command))) => {
+        (Some(workspaces), Some(CommandSet::ForAll(command))) => {
             Some(workspaces.into_iter().map(|workspace| (workspace, command.clone())).collect())
         }
-        (Some(workspaces), Some(Given::ForEach(commands))) if workspaces.len() == commands.len() => {
+        (Some(workspaces), Some(CommandSet::ForEach(commands))) if workspaces.len() == commands.len() => {
             Some(workspaces.into_iter().zip(commands).collect())
         }
-        (Some(workspaces), Some(Given::ForEach(commands))) => {
+        (Some(workspaces), Some(CommandSet::ForEach(commands))) => {
             let (have, want) = (commands.len(), workspaces.len());
             let problem =
-                format!("has {have} entries for {want} workspaces; give one for each, or one text for all");
+                format!("has {have} entries for {want} workspaces; give one for each, or one string for all");
             args.complain(COMMANDS.name, problem);
             None
         }
@@ -108,7 +108,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
 async fn run(input: Input, call: Call) -> Result<Answer, Failure> {
     let Input { work, timeout_secs, workdir, env, budget } = input;
     call.session.charge(RateCategory::Exec, u32::try_from(work.len()).unwrap_or(u32::MAX))?;
-    // All of them are found, ours and running before anything begins.
+    // All workspaces are found, owned and running before anything begins.
     let guests = try_join_all(work.iter().map(|(workspace, _)| call.session.guest(workspace))).await?;
     let begun = Instant::now();
     let (total, done) = (guests.len(), AtomicUsize::new(0));
@@ -181,7 +181,7 @@ impl Entry {
     }
 }
 
-/// What it said until then, and why it said no more.
+/// The output until the timeout, and a line about the timeout.
 fn after_timeout(mut stderr: String, seconds: u64) -> String {
     if !stderr.is_empty() && !stderr.ends_with('\n') {
         stderr.push('\n');

@@ -1,4 +1,4 @@
-//! `exec_poll`: a tool of earlier versions, now an action of `exec_background`.
+//! `exec_poll`: a tool of earlier versions, replaced by an action of `exec_background`.
 
 use serde_json::{Value, json};
 
@@ -10,8 +10,8 @@ use crate::registry::{Call, Hints, Running, Tool};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "exec_poll",
-    title: "Ask for a job in the background",
-    description: "How a job of exec_background is and what it has printed.",
+    title: "Poll a background job",
+    description: "Show the state and output of a job of exec_background.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Required(&JOB_ID)],
     output,
     hints: Hints::READS,

@@ -1,4 +1,4 @@
-//! `file_download`: a tool of earlier versions, now a direction of `file_transfer`.
+//! `file_download`: a tool of earlier versions, replaced by a direction of `file_transfer`.
 
 use super::shared::WORKSPACE;
 use super::transfers::{self, Direction, GUEST_PATH, HOST_PATH};

@@ -1,4 +1,4 @@
-//! `file_edit`: replacements in a file.
+//! `file_edit`: replaces a text in a file.
 
 use agentiso_core::paths::GuestPath;
 use agentiso_daemon::{Guest, OpError};
@@ -11,7 +11,7 @@ use crate::args::{Flag, Invalid, Reader, Slot, Text};
 use crate::nearest::{self, Nearest};
 use crate::registry::{Call, Hints, Running, Tool};
 
-/// How much of a file is searched for something like the text that is not in it.
+/// Bytes of a file that are searched for a similar passage.
 const MAX_SEARCHED: u64 = 1 << 20;
 
 const OLD: Text = Text {
@@ -22,7 +22,7 @@ const OLD: Text = Text {
     nul: true,
 };
 const NEW: Text =
-    Text { name: "new_string", about: "Text to put there.", min: 0, max: MAX_FILE as usize, nul: true };
+    Text { name: "new_string", about: "Replacement text.", min: 0, max: MAX_FILE as usize, nul: true };
 
 const ALL: Flag = Flag {
     name: "replace_all",
@@ -33,7 +33,7 @@ const ALL: Flag = Flag {
 pub(crate) const TOOL: Tool = Tool {
     name: "file_edit",
     title: "Edit a file",
-    description: "Replace a text in a file. If it is not there, the error shows the nearest. To replace a \
+    description: "Replace text in a file. If it is not found, the error shows the nearest match. To replace a \
                   whole file use file_write.",
     slots: &[
         Slot::Target(&WORKSPACE),
@@ -77,19 +77,19 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     }))
 }
 
-/// Shows what is nearest to a text that is not there: mostly it differs in white space or in one word.
+/// Shows the passage that is most similar to a text that is not there: mostly it differs in white space or in one word.
 async fn failure(error: OpError, guest: &Guest, path: &GuestPath, wanted: String) -> Failure {
     let mut failure = file_failure(error, path);
     if failure.code != "no_match" {
         return failure;
     }
-    // Without it the failure says enough.
+    // If the file cannot be read, the failure is sufficient without the passage.
     let Ok(content) = guest.read_file(path, 0, MAX_SEARCHED).await else { return failure };
     let search = move || nearest::find(&String::from_utf8_lossy(&content.data), &wanted);
     let Ok(Some(Nearest { line, text, only_space })) = tokio::task::spawn_blocking(search).await else {
         return failure;
     };
-    let why = if only_space { ", which differs only in white space" } else { "" };
+    let why = if only_space { " and differs only in white space" } else { "" };
     failure.appendix = format!("\n\nThe nearest text begins at line {line}{why}:\n{text}");
     failure.details.push(("nearest", json!({ "line": line, "text": text, "only_white_space": only_space })));
     failure

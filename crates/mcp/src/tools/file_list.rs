@@ -1,4 +1,4 @@
-//! `file_list`: what a directory holds.
+//! `file_list`: lists a directory.
 
 use agentiso_daemon::{DirEntry, EntryKind, ListOptions};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ const DEPTH: Integer = Integer {
 };
 const GLOB: Text = Text {
     name: "glob",
-    about: "Only what matches, such as *.rs, or src/**/*.rs with a depth.",
+    about: "Only matching entries, such as *.rs, or src/**/*.rs with depth.",
     min: 1,
     max: 1024,
     nul: false,
@@ -28,8 +28,8 @@ const GLOB: Text = Text {
 pub(crate) const TOOL: Tool = Tool {
     name: "file_list",
     title: "List a directory",
-    description: "List a directory, hidden entries included, sorted by name; with depth its subdirectories as well. \
-                  Links are not followed.",
+    description: "List a directory sorted by name, hidden entries included; with depth, also its \
+                  subdirectories. Symlinks are not followed.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Required(&PATH), Slot::Optional(&DEPTH), Slot::Optional(&GLOB)],
     output,
     hints: Hints::READS,
@@ -56,7 +56,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
         let mut entries = listing.entries;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let views = entries.iter().map(view).collect();
-        // A plain directory is promised whole; a tree can be of any size.
+        // A plain directory is shown whole, as the tool promises; a tree can have any size.
         let (views, hidden) = if tree { fitting(views) } else { (views, 0) };
         let shown = views.len();
         let answer = Answer::array("entries", views);
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_read_as_ls_shows_them() {
+    fn permissions_are_shown_as_in_ls() {
         for (mode, text) in [
             (0o755, "rwxr-xr-x"),
             (0o644, "rw-r--r--"),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_the_members_of_the_contract() {
+    fn directory_entry_has_the_contract_members() {
         let entry = DirEntry {
             name: ".x".to_owned(),
             kind: EntryKind::Symlink,

@@ -1,4 +1,4 @@
-//! `file_read`: a file's text, whole or in part.
+//! `file_read`: reads a file's text, whole or in part.
 
 use agentiso_core::paths::GuestPath;
 use agentiso_daemon::FileContent;
@@ -15,10 +15,10 @@ use crate::truncate::unfinished;
 const MAX_OFFSET: u64 = 16 << 40;
 
 const OFFSET: Integer =
-    Integer { name: "offset", about: "Byte to begin at.", min: 0, max: MAX_OFFSET, default: Some(0) };
+    Integer { name: "offset", about: "Byte to start at.", min: 0, max: MAX_OFFSET, default: Some(0) };
 const LIMIT: Integer = Integer {
     name: "limit",
-    about: "Most bytes to read. Default: to the end.",
+    about: "Bytes to read. Default: to the end.",
     min: 1,
     max: MAX_FILE,
     default: None,
@@ -27,8 +27,8 @@ const LIMIT: Integer = Integer {
 pub(crate) const TOOL: Tool = Tool {
     name: "file_read",
     title: "Read a file",
-    description: "Read a text file of up to 32 MiB, or a part of a larger one with offset and limit. For binary files \
-                  use exec with base64.",
+    description: "Read a text file of up to 32 MiB, or part of a larger one with offset and limit. For binary \
+                  files use exec with base64.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Required(&PATH),
@@ -90,7 +90,7 @@ fn answer(path: &GuestPath, offset: u64, content: FileContent) -> Result<Answer,
     Ok(Answer::text(text.to_owned(), structured))
 }
 
-/// What is left without the characters that the slice itself cut in two, and how much was cut at the beginning.
+/// The data without characters that the slice cut in two, and how many bytes were dropped at the beginning.
 fn whole_characters(content: &FileContent, offset: u64) -> (u64, &[u8]) {
     let data = &content.data[..];
     let begin = match offset {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_loses_the_characters_it_cuts_and_no_others() {
+    fn slice_drops_only_characters_it_cuts() {
         let file = "aä€😀z".as_bytes();
         assert_eq!(text(file, 0, 100), "aä€😀z");
         assert_eq!(text(file, 0, 2), "a");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_refused_even_at_the_end() {
+    fn binary_file_is_refused() {
         for file in [b"\xff\xfe".as_slice(), b"abc\xc3", b"\x80abc"] {
             assert_eq!(read(file, 0, 100).unwrap_err().code, "binary_file");
         }

@@ -1,4 +1,4 @@
-//! `file_transfer`: files and directories between the host's transfer directory and a workspace.
+//! `file_transfer`: copies files and directories between the host's transfer directory and a workspace.
 
 use super::shared::WORKSPACE;
 use super::transfers::{self, Direction, GUEST_PATH, HOST_PATH};
@@ -16,9 +16,9 @@ const DIRECTION: Choice<Direction> = Choice {
 pub(crate) const TOOL: Tool = Tool {
     name: "file_transfer",
     title: "Copy files between host and workspace",
-    description: "Copy a file or directory of any size between the host's transfer directory and a \
-                  workspace. A file is replaced; a directory must be absent or empty. For text you write \
-                  yourself use file_write.",
+    description: "Copy a file or directory of any size between the host's transfer directory and a workspace. \
+                  An existing file is replaced; a target directory must be absent or empty. For text you \
+                  write yourself use file_write.",
     slots: &[
         Slot::Required(&DIRECTION),
         Slot::Target(&WORKSPACE),

@@ -1,4 +1,4 @@
-//! `file_write`: a whole file.
+//! `file_write`: writes a whole file.
 
 use agentiso_daemon::WriteFile;
 use serde_json::{Value, json};
@@ -11,21 +11,16 @@ use crate::registry::{Call, Hints, Running, Tool};
 
 const DEFAULT_MODE: u32 = 0o644;
 
-const CONTENT: Text = Text {
-    name: "content",
-    about: "The whole new content, as it is.",
-    min: 0,
-    max: MAX_FILE as usize,
-    nul: true,
-};
+const CONTENT: Text =
+    Text { name: "content", about: "The complete new content.", min: 0, max: MAX_FILE as usize, nul: true };
 const MODE: FileMode =
     FileMode { name: "mode", about: "Permissions in octal, such as \"0755\" for a script.", default: "0644" };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "file_write",
     title: "Write a file",
-    description: "Create or replace a text file of up to 32 MiB; missing directories are made. To change a part of a \
-                  file use file_edit.",
+    description: "Create or replace a text file of up to 32 MiB; missing directories are created. To change \
+                  part of a file use file_edit.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Required(&PATH),

@@ -1,16 +1,16 @@
-//! What the git tools share.
+//! Parameters and defaults that the git tools share.
 
 use agentiso_core::paths::GuestPath;
 
 use crate::args::GuestFile;
 
-/// Where repositories are unless a call says otherwise.
+/// The repository, unless a call names another path.
 const DEFAULT_REPO: &str = "/workspace";
 
-/// A commit message that goes through a command line, quoted.
+/// Bytes of a commit message, which is passed on a command line, quoted.
 pub(super) const MAX_MESSAGE: usize = 16 * 1024;
 
-pub(super) const REPO: GuestFile = GuestFile { name: "path", about: "The repository. Default: /workspace." };
+pub(super) const REPO: GuestFile = GuestFile { name: "path", about: "Repository path. Default: /workspace." };
 
 pub(super) fn repo(path: Option<GuestPath>) -> Option<GuestPath> {
     path.or_else(|| GuestPath::parse(DEFAULT_REPO).ok())
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_default() {
+    fn repository_path_defaults_to_workspace() {
         assert_eq!(repo(None).map(|path| path.to_string()).as_deref(), Some(DEFAULT_REPO));
     }
 }

@@ -1,4 +1,4 @@
-//! `git_clone`: a repository into a workspace.
+//! `git_clone`: clones a repository into a workspace.
 
 use agentiso_core::names::WorkspaceRef;
 use agentiso_git::calls::CloneRepo;
@@ -13,7 +13,7 @@ use crate::args::{GitWord, GuestFile, Integer, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
 const URL: GitWord<GitUrl> = GitWord::url("url", "https, http, git or ssh URL, or user@host:path.");
-const PATH: GuestFile = GuestFile { about: "Absent or an empty directory. Default: /workspace.", ..REPO };
+const PATH: GuestFile = GuestFile { about: "Must be absent or empty. Default: /workspace.", ..REPO };
 const BRANCH: GitWord<BranchName> = GitWord::branch("Branch or tag. Default: the remote's.");
 const DEPTH: Integer = Integer {
     name: "depth",
@@ -26,8 +26,7 @@ const DEPTH: Integer = Integer {
 pub(crate) const TOOL: Tool = Tool {
     name: "git_clone",
     title: "Clone a repository",
-    description: "Clone a git repository into a workspace, which must be allowed to reach the host: see \
-                  network_policy.",
+    description: "Clone a git repository into a workspace. Allow it to reach the remote first, with network_policy.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Required(&URL),

@@ -1,4 +1,4 @@
-//! `git_commit`: everything that changed, or what is staged.
+//! `git_commit`: commits all changes, or those that are staged.
 
 use agentiso_core::names::WorkspaceRef;
 use agentiso_git::calls::{Author, Commit, Committed};
@@ -13,7 +13,7 @@ use crate::registry::{Call, Hints, Running, Tool};
 
 const MESSAGE: Text =
     Text { name: "message", about: "The commit message.", min: 1, max: MAX_MESSAGE, nul: false };
-const ADD_ALL: Flag = Flag { name: "add_all", about: "Stage everything first.", default: Some(true) };
+const ADD_ALL: Flag = Flag { name: "add_all", about: "Stage all changes first.", default: Some(true) };
 const AUTHOR_NAME: GitWord<String> = GitWord::author("author_name", "Used together with author_email.");
 const AUTHOR_EMAIL: GitWord<String> = GitWord::author("author_email", "Used together with author_name.");
 
@@ -69,7 +69,7 @@ async fn run(workspace: WorkspaceRef, commit: Commit, call: Call) -> Result<Answ
         Committed::Nothing => {
             let message = match add_all {
                 true => "nothing changed since the last commit",
-                false => "nothing is staged; add_all:true commits everything that changed",
+                false => "nothing is staged; set add_all:true to commit all changes",
             };
             json!({ "status": "nothing_to_commit", "message": message })
         }

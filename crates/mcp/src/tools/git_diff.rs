@@ -1,4 +1,4 @@
-//! `git_diff`: what changed, line by line.
+//! `git_diff`: shows uncommitted changes line by line.
 
 use agentiso_core::names::WorkspaceRef;
 use agentiso_git::RepoFile;
@@ -12,18 +12,18 @@ use crate::answer::{Answer, Failure};
 use crate::args::{Flag, GitWord, Integer, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-/// With what JSON adds to it, less than the 50,000 characters that nobody is given unasked.
+/// With the characters that JSON adds, an answer stays below 50,000 characters, the limit for default sizes.
 const DEFAULT_BYTES: u64 = 40_000;
 
 /// Half of what the guest keeps of a stream.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-const STAGED: Flag = Flag { name: "staged", about: "What is staged instead.", default: Some(false) };
-const STAT: Flag = Flag { name: "stat", about: "Figures instead of lines.", default: Some(false) };
+const STAGED: Flag = Flag { name: "staged", about: "Show staged changes.", default: Some(false) };
+const STAT: Flag = Flag { name: "stat", about: "Show a diffstat.", default: Some(false) };
 const FILE_PATH: GitWord<RepoFile> = GitWord::file("file_path", "Only this file or directory.");
 const LIMIT: Integer = Integer {
     name: "max_bytes",
-    about: "Most bytes to return.",
+    about: "Maximum bytes to return.",
     min: 1,
     max: MAX_BYTES,
     default: Some(DEFAULT_BYTES),
@@ -31,8 +31,8 @@ const LIMIT: Integer = Integer {
 
 pub(crate) const TOOL: Tool = Tool {
     name: "git_diff",
-    title: "Differences in a repository",
-    description: "Uncommitted changes of a git repository in a workspace. New files are in git_status only.",
+    title: "Show changes in a repository",
+    description: "Show uncommitted changes of a git repository in a workspace. For new files use git_status.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Optional(&REPO),

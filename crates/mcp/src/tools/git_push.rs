@@ -1,4 +1,4 @@
-//! `git_push`: a branch to its remote.
+//! `git_push`: pushes a branch to its remote.
 
 use std::time::Duration;
 
@@ -17,10 +17,9 @@ use crate::registry::{Call, Hints, Running, Tool};
 const DEFAULT_TIMEOUT_SECS: u64 = 120;
 
 const REMOTE: GitWord<Remote> = GitWord::remote("Name or URL of the remote.");
-const BRANCH: GitWord<BranchName> = GitWord::branch("Default: the one that is checked out.");
+const BRANCH: GitWord<BranchName> = GitWord::branch("Default: the current branch.");
 const FORCE: Flag = Flag { name: "force", about: "Overwrite the remote's branch.", default: Some(false) };
-const SET_UPSTREAM: Flag =
-    Flag { name: "set_upstream", about: "Make it the upstream.", default: Some(false) };
+const SET_UPSTREAM: Flag = Flag { name: "set_upstream", about: "Set it as upstream.", default: Some(false) };
 const TIMEOUT_SECS: Integer = Integer {
     name: "timeout_secs",
     about: "Time limit in seconds.",
@@ -32,8 +31,8 @@ const TIMEOUT_SECS: Integer = Integer {
 pub(crate) const TOOL: Tool = Tool {
     name: "git_push",
     title: "Push",
-    description: "Push a branch of a repository in a workspace. Credentials must be in the remote's URL or in the \
-                  workspace.",
+    description: "Push a branch of a git repository in a workspace. Credentials must be in the remote's URL \
+                  or in the workspace.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Optional(&REPO),
@@ -77,10 +76,8 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
 }
 
 async fn run(workspace: WorkspaceRef, push: Push, call: Call) -> Result<Answer, Failure> {
-    let guest = call.session.guest(&workspace).await?;
     call.progress.report("pushing", None);
-    let ran = guest.git("git push", &push.script()).await?;
-    let pushed = Push::read(&ran);
+    let pushed = call.session.push(&workspace, &push).await?;
     Ok(Answer::json(json!({
         "remote": redact(push.remote.as_str()),
         "branch": pushed.branch,

@@ -1,4 +1,4 @@
-//! `git_status`: what changed in a repository.
+//! `git_status`: lists the changes in a repository.
 
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::paths::GuestPath;
@@ -13,13 +13,14 @@ use crate::answer::{Answer, Failure};
 use crate::args::{Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-/// Paths of one kind that are listed; more are of no use to a reader.
+/// Paths of one kind that are listed; a longer list is of no use to a reader.
 const MAX_LISTED: usize = 500;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "git_status",
     title: "Status of a repository",
-    description: "Branch, staged, modified, untracked and conflicted files of a git repository in a workspace.",
+    description: "Show branch and staged, modified, untracked and conflicted files of a git repository in a \
+                  workspace.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Optional(&REPO)],
     output,
     hints: Hints::READS,
@@ -59,7 +60,7 @@ async fn run(workspace: WorkspaceRef, path: GuestPath, call: Call) -> Result<Ans
     Ok(view(status, ran.stdout_total > ran.stdout.len() as u64))
 }
 
-/// `is_cut`: there was more than the guest sent.
+/// `is_cut`: the output was longer than the guest sent.
 fn view(mut status: Status, is_cut: bool) -> Answer {
     let dirty = status.is_dirty();
     let mut hidden = 0;
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_full_of_new_files_does_not_flood_the_answer() {
+    fn git_status_lists_at_most_500_paths() {
         let untracked = (0..2000).map(|n| format!("file-{n}")).collect();
         let status = Status { branch: "main".to_owned(), untracked, ..Status::default() };
         let result = view(status, false).into_result();

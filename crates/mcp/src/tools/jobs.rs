@@ -1,4 +1,4 @@
-//! What `exec_background` and the single tools of earlier versions do with jobs.
+//! Operations on jobs, for `exec_background` and for the single tools of earlier versions.
 
 use std::time::Duration;
 
@@ -14,44 +14,39 @@ use crate::truncate::Budget;
 /// SIGKILL.
 pub(super) const KILL: u64 = 9;
 
-/// More bytes than a job prints in a machine's life.
+/// More bytes than a job prints in the lifetime of a VM.
 const MAX_OFFSET: u64 = 16 << 40;
 
-pub(super) const JOB_ID: Integer = Integer {
-    name: "job_id",
-    about: "The job, as start gave it.",
-    min: 1,
-    max: Integer::OPEN,
-    default: None,
-};
+pub(super) const JOB_ID: Integer =
+    Integer { name: "job_id", about: "Job id returned by start.", min: 1, max: Integer::OPEN, default: None };
 pub(super) const SIGNAL: Integer =
-    Integer { name: "signal", about: "kill: the signal's number.", min: 1, max: 31, default: Some(KILL) };
+    Integer { name: "signal", about: "kill: signal number.", min: 1, max: 31, default: Some(KILL) };
 pub(super) const STDOUT_OFFSET: Integer = Integer {
     name: "stdout_offset",
-    about: "poll: skip this many bytes. stdout_bytes of the last poll gives what is new.",
+    about: "poll: bytes to skip. Pass stdout_bytes of the last poll to get only new output.",
     min: 0,
     max: MAX_OFFSET,
     default: Some(0),
 };
 pub(super) const STDERR_OFFSET: Integer = Integer {
     name: "stderr_offset",
-    about: "poll only: the same for stderr.",
+    about: "poll: the same for stderr.",
     min: 0,
     max: MAX_OFFSET,
     default: Some(0),
 };
 pub(super) const WAIT_SECS: Integer = Integer {
     name: "wait_secs",
-    about: "poll only: wait up to this long for its end.",
+    about: "poll: wait up to this long for the job to end.",
     min: 0,
     max: 60,
     default: Some(0),
 };
 
-/// Which job is asked for what.
+/// A poll of one job.
 pub(super) struct Poll {
     pub(super) id: u64,
-    /// Of stdout and stderr.
+    /// Offsets in stdout and stderr.
     pub(super) offsets: [u64; 2],
     pub(super) wait_secs: u64,
 }
@@ -68,8 +63,8 @@ pub(super) async fn poll(guest: &Guest, poll: Poll, progress: &Reporter) -> Resu
     Ok(Answer::json(job_view(id, state, offsets, budget)))
 }
 
-/// A job as it is, with its output from the beginning.
-pub(crate) async fn look(guest: &Guest, id: u64) -> Result<Value, Failure> {
+/// The state of a job, with its output from the beginning.
+pub(crate) async fn show(guest: &Guest, id: u64) -> Result<Value, Failure> {
     let (offsets, budget) = ([0, 0], Budget::RESOURCE);
     let state =
         guest.poll_job(query(Poll { id, offsets, wait_secs: 0 }, budget)).await.map_err(job_failure)?;
@@ -87,7 +82,7 @@ fn query(poll: Poll, budget: Budget) -> JobQuery {
     }
 }
 
-/// A job that outlives its signal is not called killed.
+/// A job that survives its signal is not reported as killed.
 pub(super) async fn kill(guest: &Guest, id: u64, signal: u64) -> Result<Answer, Failure> {
     let number = i32::try_from(signal).unwrap_or(i32::MAX);
     let running = guest.kill_job(id, number).await.map_err(job_failure)?;

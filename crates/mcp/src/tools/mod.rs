@@ -1,4 +1,4 @@
-//! One file per tool.
+//! The tools, one file for each, and helpers that several of them share.
 
 pub(crate) mod exec;
 pub(crate) mod exec_background;

@@ -1,4 +1,4 @@
-//! `network_policy`: what a workspace may reach.
+//! `network_policy`: changes what a workspace may reach.
 
 use agentiso_core::network::{MAX_BANDWIDTH_MBPS, MAX_RULES, NetworkPolicy, PolicyChange};
 use serde_json::{Value, json};
@@ -9,44 +9,44 @@ use crate::answer::Answer;
 use crate::args::{Flag, Integer, Invalid, Ports, Reader, Slot, Texts};
 use crate::registry::{Call, Hints, Running, Tool};
 
-/// A name has at most 253 bytes, and some ports may follow.
+/// A domain has at most 253 bytes, and ports may follow.
 const MAX_RULE: usize = 512;
 
 const ALLOW_INTERNET: Flag = Flag {
     name: "allow_internet",
-    about: "Everything public. Private, host and metadata addresses stay closed.",
+    about: "Allow all public addresses. Private, host and metadata addresses stay blocked.",
     default: None,
 };
 const ALLOW_INTER_VM: Flag = Flag {
     name: "allow_inter_vm",
-    about: "Other workspaces that allow it too, by address or name.",
+    about: "Allow other workspaces that also set it, by address or name.",
     default: None,
 };
 const ALLOWED_PORTS: Ports =
-    Ports { name: "allowed_ports", about: "TCP ports that other workspaces may open here. Empty: all." };
+    Ports { name: "allowed_ports", about: "TCP ports that other workspaces may connect to. Empty: all." };
 const ALLOW_DOMAINS: Texts = Texts {
     name: "allow_domains",
-    about: "Names open without allow_internet: \"example.com\", \"*.example.com\", \"example.com:443\".",
+    about: "Domains to allow without allow_internet: \"example.com\", \"*.example.com\", \"example.com:443\".",
     max_items: MAX_RULES,
     max: MAX_RULE,
 };
 const DENY_DOMAINS: Texts = Texts {
     name: "deny_domains",
-    about: "Names that stay closed, and with them whatever hides its name.",
+    about: "Domains to block. Also blocks connections that hide their domain.",
     max_items: MAX_RULES,
     max: MAX_RULE,
 };
 const ALLOW_CIDRS: Texts = Texts {
     name: "allow_cidrs",
-    about: "Addresses open by number, the only way to private ones: \"10.0.0.0/8:5432\".",
+    about: "Addresses to allow; the only way to reach private ones: \"10.0.0.0/8:5432\".",
     max_items: MAX_RULES,
     max: MAX_RULE,
 };
 const DENY_CIDRS: Texts =
-    Texts { name: "deny_cidrs", about: "Addresses that stay closed.", max_items: MAX_RULES, max: MAX_RULE };
+    Texts { name: "deny_cidrs", about: "Addresses to block.", max_items: MAX_RULES, max: MAX_RULE };
 const BANDWIDTH_MBPS: Integer = Integer {
     name: "bandwidth_mbps",
-    about: "Limit each way. 0: none.",
+    about: "Limit each way. 0: no limit.",
     min: 0,
     max: MAX_BANDWIDTH_MBPS as u64,
     default: None,
@@ -54,11 +54,11 @@ const BANDWIDTH_MBPS: Integer = Integer {
 
 pub(crate) const TOOL: Tool = Tool {
     name: "network_policy",
-    title: "Open or close a workspace's network",
-    description: "Change what a workspace may reach: nothing by default. Takes effect at once, also on \
-                  open connections. What is left out stays; a list replaces the list. Prefer \
-                  allow_domains to allow_internet. workspace_logs (log_type network) says why a \
-                  connection was refused.",
+    title: "Change a workspace's network policy",
+    description: "Change what a workspace may reach: nothing by default. Takes effect at once, also on open \
+                  connections. Omitted fields keep their value; a list replaces the old one. Prefer \
+                  allow_domains to allow_internet. workspace_logs (log_type network) shows why a connection \
+                  was refused.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Optional(&ALLOW_INTERNET),
@@ -111,7 +111,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     Ok(Box::pin(async move {
         let info = call.session.change_policy(&workspace, &change).await?;
         Ok(Answer::json(json!({
-            // As the caller wrote it, which the tool contract has for this answer.
+            // As the client wrote it, which the tool contract demands for this answer.
             "workspace_id": written.unwrap_or_else(|| info.id.to_string()),
             "network_policy": view::policy(&info.network.policy),
         })))

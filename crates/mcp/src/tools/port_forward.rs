@@ -1,4 +1,4 @@
-//! `port_forward`: ports of the host that lead into a workspace.
+//! `port_forward`: forwards ports of the host into a workspace.
 
 use agentiso_core::names::WorkspaceRef;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::answer::{Answer, Failure};
 use crate::args::{Choice, Integer, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-/// Ports below belong to the system.
+/// Lower ports belong to the system.
 const LEAST_HOST_PORT: u64 = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) const GUEST_PORT: Integer = Integer {
 };
 const HOST_PORT: Integer = Integer {
     name: "host_port",
-    about: "add only: port of 127.0.0.1 on the host. Default: a free one.",
+    about: "add: host port on 127.0.0.1. Default: a free one.",
     min: LEAST_HOST_PORT,
     max: u16::MAX as u64,
     default: None,
@@ -42,9 +42,9 @@ const HOST_PORT: Integer = Integer {
 
 pub(crate) const TOOL: Tool = Tool {
     name: "port_forward",
-    title: "Forward a port of the host into a workspace",
-    description: "Reach a server inside a workspace at 127.0.0.1 of the host. Lasts until it is removed \
-                  or the workspace is destroyed. The server must not listen on localhost alone.",
+    title: "Forward a host port to a workspace",
+    description: "Forward a port of the host's 127.0.0.1 to a server in a workspace, until removed or the \
+                  workspace is destroyed. The server must not listen on localhost only.",
     slots: &[
         Slot::Optional(&ACTION),
         Slot::Target(&WORKSPACE),
@@ -77,7 +77,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
             Action::Add => {
                 let (id, added) = call.session.forward_port(&workspace, guest_port, host_port).await?;
                 Ok(Answer::json(json!({
-                    // As the caller wrote it, which the tool contract has for this answer.
+                    // As the client wrote it, which the tool contract demands for this answer.
                     "workspace_id": written.unwrap_or_else(|| id.to_string()),
                     "guest_port": added.guest_port,
                     "host_port": added.host_port,

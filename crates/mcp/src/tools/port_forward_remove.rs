@@ -1,4 +1,4 @@
-//! `port_forward_remove`: a tool of earlier versions, now an action of `port_forward`.
+//! `port_forward_remove`: a tool of earlier versions, replaced by an action of `port_forward`.
 
 use serde_json::{Value, json};
 
@@ -10,8 +10,8 @@ use crate::registry::{Call, Hints, Running, Tool};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "port_forward_remove",
-    title: "End a forwarded port",
-    description: "A port of the host no longer leads into a workspace.",
+    title: "Remove a port forward",
+    description: "Stop forwarding a host port to a workspace.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Required(&GUEST_PORT)],
     output,
     hints: Hints { read_only: false, destructive: false, idempotent: false },

@@ -1,4 +1,4 @@
-//! `set_env`: variables for all commands of a workspace.
+//! `set_env`: sets variables for all commands of a workspace.
 
 use serde_json::{Value, json};
 
@@ -14,8 +14,8 @@ const VARS: Env =
 pub(crate) const TOOL: Tool = Tool {
     name: "set_env",
     title: "Set environment variables",
-    description: "Set variables for all commands run in a workspace from now on, such as API keys. Kept \
-                  in its memory only: gone after a stop, there in snapshots with memory.",
+    description: "Set variables for all later commands in a workspace, such as API keys. Kept in memory only: \
+                  lost on stop, included in snapshots with memory.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Required(&VARS)],
     output,
     hints: Hints { read_only: false, destructive: false, idempotent: true },

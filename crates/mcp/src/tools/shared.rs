@@ -1,4 +1,4 @@
-//! Parameters and advice that several tools share.
+//! Parameters and hints that several tools share.
 
 use agentiso_core::paths::GuestPath;
 use agentiso_daemon::OpError;
@@ -9,14 +9,14 @@ use crate::args::{GuestFile, Workspace};
 /// The largest file that is read or written in one call, from the tool contract.
 pub(crate) const MAX_FILE: u64 = 32 * 1024 * 1024;
 
-/// The kernel gives a single argument, such as the text after `sh -c`, at most 32 pages.
+/// The kernel limits a single argument, such as the text after `sh -c`, to 32 pages.
 pub(super) const MAX_COMMAND: usize = 128 * 1024 - 1;
 
 pub(super) const WORKSPACE: Workspace = Workspace { name: "workspace_id", about: "Its name or UUID." };
 
 pub(super) const PATH: GuestFile = GuestFile { name: "path", about: "Absolute path." };
 
-/// A failure of a file tool: it names the path, and has advice for what the guest refuses.
+/// A failure of a file tool: it names the path, and has a hint for refusals of the guest.
 pub(crate) fn file_failure(error: OpError, path: &GuestPath) -> Failure {
     let mut failure = Failure::from(error);
     if !failure.message.contains(path.as_str()) {
@@ -26,13 +26,13 @@ pub(crate) fn file_failure(error: OpError, path: &GuestPath) -> Failure {
         return failure;
     }
     match failure.code {
-        "not_found" => failure.with_hint("file_list shows what a directory holds"),
-        "is_directory" => failure.with_hint("file_list lists a directory"),
-        "not_directory" => failure.with_hint("file_read reads a file"),
+        "not_found" => failure.with_hint("list the directory with file_list"),
+        "is_directory" => failure.with_hint("use file_list for a directory"),
+        "not_directory" => failure.with_hint("use file_read for a file"),
         "no_match" => failure.with_hint(
-            "file_read shows the text; old_string must match it exactly, white space and line ends included",
+            "read the file with file_read; old_string must match exactly, white space and line endings included",
         ),
-        "not_empty" => failure.with_hint("choose a path where nothing is, or only an empty directory"),
+        "not_empty" => failure.with_hint("choose a path that does not exist or is an empty directory"),
         "no_space" => failure.with_hint("delete files in the workspace, or create one with a larger disk_gb"),
         "too_large" => failure.with_hint("use exec with sed, head or split for very large files"),
         _ => failure,

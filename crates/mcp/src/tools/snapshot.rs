@@ -1,4 +1,4 @@
-//! `snapshot`: states of a workspace to come back to.
+//! `snapshot`: takes, restores, lists, deletes and compares snapshots of a workspace.
 
 use agentiso_core::names::{SnapshotName, WorkspaceRef};
 use serde_json::{Value, json};
@@ -32,19 +32,18 @@ const ACTION: Choice<Action> = Choice {
     default: None,
     otherwise: None,
 };
-const NAME: Snapshot =
-    Snapshot { name: "name", about: "Of the snapshot. Required for all actions but list." };
+const NAME: Snapshot = Snapshot { name: "name", about: "Snapshot name. Required except for list." };
 const MEMORY: Flag = Flag {
-    about: "create: keep memory too, so that restore and fork bring running processes back.",
+    about: "create: save memory too, so that restore and fork bring back running processes.",
     ..INCLUDE_MEMORY
 };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "snapshot",
-    title: "Take, restore and manage snapshots",
-    description: "Snapshots of a workspace's disk, and of its memory if wanted. Cheap: create one before \
+    title: "Manage snapshots",
+    description: "Manage snapshots of a workspace's disk and optionally memory. Cheap: create one before \
                   every risky step, restore it if the step goes wrong. create needs a running workspace, \
-                  which goes on; restore discards the current state and keeps all snapshots.",
+                  which keeps running; restore discards the current state and keeps all snapshots.",
     slots: &[
         Slot::Required(&ACTION),
         Slot::Target(&WORKSPACE),
@@ -67,7 +66,7 @@ fn output() -> Value {
     })
 }
 
-/// What is to be done, with what it needs.
+/// The parsed action with its arguments.
 enum Work {
     Create { name: SnapshotName, include_memory: bool },
     Restore(SnapshotName),
@@ -84,13 +83,13 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     if let (Some(action), Some(None)) = (action, &name)
         && action != Action::List
     {
-        args.complain(NAME.name, "is missing; every action but list needs it".to_owned());
+        args.complain(NAME.name, "is missing; every action except list needs it".to_owned());
     }
     // A client that always sends its defaults means nothing by false.
     if let (Some(action), Some(Some(true))) = (action, memory)
         && action != Action::Create
     {
-        let problem = "is for create; restore brings memory back by itself where a snapshot has it";
+        let problem = "is only for create; restore brings memory back if the snapshot has it";
         args.complain(MEMORY.name, problem.to_owned());
     }
     let (workspace, work) = args.finish((|| {

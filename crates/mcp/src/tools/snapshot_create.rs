@@ -11,8 +11,8 @@ use crate::registry::{Call, Hints, Running, Tool};
 pub(crate) const TOOL: Tool = Tool {
     name: "snapshot_create",
     title: "Take a snapshot",
-    description: "Save the state of a running workspace under a name, to come back to with snapshot_restore. Cheap: \
-                  take one before every risky step.",
+    description: "Save the state of a running workspace, to return to with snapshot_restore. Cheap: take one \
+                  before every risky step.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Required(&NEW_NAME),

@@ -11,7 +11,7 @@ use crate::registry::{Call, Hints, Running, Tool};
 pub(crate) const TOOL: Tool = Tool {
     name: "snapshot_delete",
     title: "Delete a snapshot",
-    description: "Delete a snapshot and give back the space that only it holds. Refused while forks of it exist.",
+    description: "Delete a snapshot and free the space that only it uses. Refused while forks of it exist.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Required(&SNAPSHOT_NAME), Slot::Alias(&ALIAS_NAME)],
     output,
     hints: Hints { read_only: false, destructive: true, idempotent: false },

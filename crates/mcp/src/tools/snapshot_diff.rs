@@ -11,8 +11,8 @@ use crate::registry::{Call, Hints, Running, Tool};
 pub(crate) const TOOL: Tool = Tool {
     name: "snapshot_diff",
     title: "Compare with a snapshot",
-    description: "How a workspace's disk differs from a snapshot: changed bytes, and the paths that were added, \
-                  modified and removed.",
+    description: "Show how a workspace's disk differs from a snapshot: changed bytes, and added, modified and \
+                  removed paths.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Required(&SNAPSHOT_NAME), Slot::Alias(&ALIAS_NAME)],
     output,
     hints: Hints::READS,

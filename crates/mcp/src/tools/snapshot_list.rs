@@ -1,4 +1,4 @@
-//! `snapshot_list`: one action of `snapshot`, for earlier clients, who expect an object.
+//! `snapshot_list`: one action of `snapshot`, for earlier clients, which expect an object.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::registry::{Call, Hints, Running, Tool};
 pub(crate) const TOOL: Tool = Tool {
     name: "snapshot_list",
     title: "List snapshots",
-    description: "The snapshots of a workspace, oldest first, with their sizes and forks.",
+    description: "List the snapshots of a workspace, oldest first, with sizes and forks.",
     slots: &[Slot::Target(&WORKSPACE)],
     output,
     hints: Hints::READS,

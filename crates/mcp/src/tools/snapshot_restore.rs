@@ -10,9 +10,9 @@ use crate::registry::{Call, Hints, Running, Tool};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "snapshot_restore",
-    title: "Go back to a snapshot",
-    description: "Bring a workspace back to a snapshot; what was done since is lost. It runs afterwards, also if it \
-                  was stopped. The snapshot stays.",
+    title: "Restore a snapshot",
+    description: "Restore a workspace to a snapshot; all later changes are lost. It is running afterwards, \
+                  even if it was stopped. The snapshot is kept.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Required(&SNAPSHOT_NAME), Slot::Alias(&ALIAS_NAME)],
     output,
     hints: Hints { read_only: false, destructive: true, idempotent: true },

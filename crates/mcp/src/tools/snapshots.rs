@@ -1,5 +1,5 @@
-//! What can be done with a workspace's snapshots and how that is answered, for the tool that does all of it and for
-//! those that do one thing each.
+//! Operations on a workspace's snapshots and their answers, for the tool `snapshot` and for the tools that do one
+//! action each.
 
 use agentiso_core::names::{SnapshotName, WorkspaceRef};
 use agentiso_daemon::{ChangedPath, Restored, Rung, SnapshotDiff, SnapshotInfo};
@@ -10,10 +10,10 @@ use crate::answer::{Answer, Failure};
 use crate::args::{Flag, Snapshot};
 use crate::registry::Call;
 
-/// Paths shown of each kind of change. Beyond that a list costs a model more than it tells it.
+/// Paths shown of each kind of change. A longer list costs a model more than it is worth.
 const MAX_PATHS: usize = 200;
 
-/// How tools that do one thing call the snapshot they work on.
+/// The snapshot parameter of tools that do one action.
 pub(super) const SNAPSHOT_NAME: Snapshot = Snapshot { name: "snapshot_name", about: "Name of the snapshot." };
 
 pub(super) const NEW_NAME: Snapshot = Snapshot {
@@ -21,15 +21,12 @@ pub(super) const NEW_NAME: Snapshot = Snapshot {
     about: "Name of the new snapshot, unique in the workspace: letters, digits, '.', '_' or '-'.",
 };
 
-/// The two names above are mixed up easily, so each tool also takes the other.
+/// The two names above are mixed up easily, so each tool also accepts the other.
 pub(super) const ALIAS_NAME: Snapshot = Snapshot { name: "name", about: SNAPSHOT_NAME.about };
 pub(super) const ALIAS_SNAPSHOT_NAME: Snapshot = Snapshot { name: "snapshot_name", about: NEW_NAME.about };
 
-pub(super) const INCLUDE_MEMORY: Flag = Flag {
-    name: "include_memory",
-    about: "Keep memory and running processes as well as the disk.",
-    default: Some(false),
-};
+pub(super) const INCLUDE_MEMORY: Flag =
+    Flag { name: "include_memory", about: "Save memory and running processes too.", default: Some(false) };
 
 pub(super) async fn create(
     call: &Call,
@@ -71,12 +68,12 @@ fn brought_processes(restored: &Restored) -> bool {
 fn sentence(restored: &Restored) -> String {
     let Restored { workspace, snapshot, warning, .. } = restored;
     let state = match (brought_processes(restored), snapshot.has_memory) {
-        (true, _) => "disk and memory are as they were, and its processes go on from there".to_owned(),
+        (true, _) => "disk and memory are restored, and its processes go on from there".to_owned(),
         (false, false) => {
-            "the disk is as it was; no processes were brought back, because the snapshot has no memory"
+            "the disk is restored; no processes were brought back, because the snapshot has no memory"
                 .to_owned()
         }
-        (false, true) => "the disk is as it was; its processes were not brought back".to_owned(),
+        (false, true) => "the disk is restored; its processes were not brought back".to_owned(),
     };
     let warning = warning.as_ref().map(|warning| format!(" Warning: {warning}.")).unwrap_or_default();
     format!(
@@ -92,7 +89,7 @@ pub(super) async fn list(call: &Call, workspace: &WorkspaceRef) -> Result<Vec<Va
 
 fn item(snapshot: &SnapshotInfo) -> Value {
     let mut item = view::snapshot(snapshot);
-    // What is not known is left out, as with the sizes of a workspace.
+    // Unknown sizes are left out, as with the sizes of a workspace.
     for (key, bytes) in [("used_bytes", snapshot.used_bytes), ("referenced_bytes", snapshot.referenced_bytes)]
     {
         if let Some(bytes) = bytes {

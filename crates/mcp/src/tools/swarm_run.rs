@@ -1,4 +1,4 @@
-//! `swarm_run`: tasks in forks, at once, and their commits in one workspace.
+//! `swarm_run`: runs tasks in forks at once and merges their commits into one workspace.
 
 use std::time::Duration;
 
@@ -22,22 +22,22 @@ const DEFAULT_PARALLEL: u64 = 4;
 const DEFAULT_TIMEOUT_SECS: u64 = 600;
 const MAX_SHARED_CONTEXT: usize = 1024 * 1024;
 
-/// How to get more of what a worker printed.
-const REST: [&str; 2] = ["for more have the task commit it as a file, or set cleanup to false"; 2];
+/// Advice on getting more of a worker's output.
+const REST: [&str; 2] = ["for more, have the task commit it as a file, or set cleanup to false"; 2];
 
 const GOLDEN: Workspace =
     Workspace { name: "golden_workspace", about: "Workspace to fork the workers from." };
-const SNAPSHOT_NAME: Snapshot = Snapshot { name: "snapshot_name", about: "Which of its snapshots." };
+const SNAPSHOT_NAME: Snapshot = Snapshot { name: "snapshot_name", about: "Its snapshot to fork." };
 const TASKS: Tasks = Tasks {
     name: "tasks",
-    about: "What to run, each in a fork; in /workspace unless workdir is given.",
+    about: "Commands to run, each in its own fork. Default workdir: /workspace.",
     max: MAX_TASKS,
     max_command: MAX_COMMAND,
 };
-const ENV_VARS: Env = Env { name: "env_vars", about: "Environment of all tasks." };
+const ENV_VARS: Env = Env { name: "env_vars", about: "Variables for all tasks." };
 const MERGE_STRATEGY: Choice<Strategy> = Choice {
     name: "merge_strategy",
-    about: "Merge what successful tasks committed, as workspace_merge does.",
+    about: "Merge commits of successful tasks, as workspace_merge does.",
     words: STRATEGIES,
     default: None,
     otherwise: None,
@@ -45,40 +45,40 @@ const MERGE_STRATEGY: Choice<Strategy> = Choice {
 const MERGE_TARGET: Workspace = Workspace { name: "merge_target", about: "Default: golden_workspace." };
 const MAX_PARALLEL: Integer = Integer {
     name: "max_parallel",
-    about: "Tasks at once.",
+    about: "Tasks to run at once.",
     min: 1,
     max: MAX_TASKS as u64,
     default: Some(DEFAULT_PARALLEL),
 };
 const TIMEOUT_SECS: Integer = Integer {
     name: "timeout_secs",
-    about: "For each task.",
+    about: "Time limit per task.",
     min: 1,
     max: 86_400,
     default: Some(DEFAULT_TIMEOUT_SECS),
 };
 const CLEANUP: Flag = Flag { name: "cleanup", about: "Destroy the workers.", default: Some(true) };
 const ALLOW_INTERNET: Flag =
-    Flag { name: "allow_internet", about: "Default: as the golden workspace.", default: None };
+    Flag { name: "allow_internet", about: "Default: like golden_workspace.", default: None };
 const VAULT_CONTEXT: VaultQueries = VaultQueries {
     name: "vault_context",
-    about: "Notes for all, as {kind: search or read, query}. Ignored without a vault.",
+    about: "Notes for all tasks, as {kind: search or read, query}. Ignored without a vault.",
     max: MAX_TASKS,
 };
 const SHARED_CONTEXT: Text = Text {
     name: "shared_context",
-    about: "A text for all, in the file $SHARED_CONTEXT names.",
+    about: "Text for all tasks, in the file $SHARED_CONTEXT.",
     min: 0,
     max: MAX_SHARED_CONTEXT,
     nul: true,
 };
 const MCP_BRIDGE: Flag =
-    Flag { name: "mcp_bridge", about: "Let workers use MCP on themselves.", default: Some(false) };
+    Flag { name: "mcp_bridge", about: "Let each worker use MCP on itself.", default: Some(false) };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "swarm_run",
     title: "Run tasks in forks",
-    description: "Run up to 20 tasks at once, each in a fork of a snapshot, and optionally merge what they committed. \
+    description: "Run up to 20 tasks, each in a fork of a snapshot, and optionally merge their commits. \
                   Returns when all are done; the workers are destroyed, also if you cancel.",
     slots: &[
         Slot::Required(&GOLDEN),
@@ -122,7 +122,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let shared_context = args.optional(&SHARED_CONTEXT);
     let mcp_bridge = args.optional(&MCP_BRIDGE);
     if let (Some(None), Some(Some(_))) = (&strategy, &target) {
-        args.complain(MERGE_TARGET.name, "is of no use without merge_strategy".to_owned());
+        args.complain(MERGE_TARGET.name, "needs merge_strategy".to_owned());
     }
     let request = args.finish((|| {
         let target = target?;

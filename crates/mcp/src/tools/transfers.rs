@@ -1,4 +1,4 @@
-//! What `file_transfer` and the single tools of earlier versions do.
+//! The work of `file_transfer` and of the single tools of earlier versions.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(super) const HOST_PATH: Text = Text {
     nul: false,
 };
 pub(super) const GUEST_PATH: GuestFile =
-    GuestFile { name: "guest_path", about: "Absolute path; missing directories are made." };
+    GuestFile { name: "guest_path", about: "Absolute path; missing directories are created." };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -36,7 +36,7 @@ pub(super) fn output() -> Value {
     })
 }
 
-/// A tool that goes one way.
+/// Prepares a tool that copies in one direction.
 pub(super) fn prepare(mut args: Reader, call: Call, direction: Direction) -> Result<Running, Invalid> {
     let workspace = args.target(&WORKSPACE, &call.implied);
     let host_path = args.required(&HOST_PATH);
@@ -77,11 +77,11 @@ pub(super) async fn run(
     let answer = Answer::text(text, structured);
     Ok(match done.skipped {
         0 => answer,
-        skipped => answer.with_note(format!("{skipped} pipes, sockets or devices in it were left out.")),
+        skipped => answer.with_note(format!("{skipped} pipes, sockets or devices in it were skipped.")),
     })
 }
 
-/// What failed on the host says so itself; the rest is about the path in the workspace.
+/// Errors of the host name their path themselves; all others are about the path in the workspace.
 fn failure(error: OpError, path: &GuestPath) -> Failure {
     if matches!(error, OpError::Transfer { .. }) { Failure::from(error) } else { file_failure(error, path) }
 }

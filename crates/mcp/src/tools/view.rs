@@ -1,4 +1,4 @@
-//! How workspaces look in answers.
+//! The JSON of workspaces in answers.
 
 use agentiso_core::lifecycle::PublicState;
 use agentiso_core::network::{CidrRule, DomainRule, NetworkPolicy};
@@ -14,7 +14,7 @@ pub(crate) fn state(state: PublicState) -> &'static str {
     }
 }
 
-/// The fields of the contract always, the others where they say something.
+/// Fields of the contract are always present, the others only if they are set.
 pub(crate) fn policy(policy: &NetworkPolicy) -> Value {
     let mut view = json!({
         "allow_internet": policy.allow_internet,
@@ -42,7 +42,7 @@ pub(super) fn resources(resources: &Resources) -> Value {
     json!({ "vcpus": resources.vcpus, "memory_mb": resources.memory_mb, "disk_gb": resources.disk_gb })
 }
 
-/// Puts what is wrong with a workspace that was just brought up into the answer, if anything is.
+/// Adds warnings about a workspace that has just started, if there are any.
 pub(super) fn warn(view: &mut Value, info: &WorkspaceInfo) {
     let warnings = info.network_trouble.sentences();
     if !warnings.is_empty() {
@@ -50,12 +50,12 @@ pub(super) fn warn(view: &mut Value, info: &WorkspaceInfo) {
     }
 }
 
-/// Who it is and how it is: what every answer about a workspace begins with.
+/// Identity and state: the members that every answer about a workspace begins with.
 pub(super) fn brief(info: &WorkspaceInfo) -> Value {
     json!({ "workspace_id": info.id, "name": info.name, "state": state(info.state) })
 }
 
-/// Which snapshot of which workspace a fork was made from.
+/// The workspace and snapshot that a fork was made from.
 pub(super) fn forked_from(origin: &ForkedFrom) -> Value {
     json!({
         "source_workspace_id": origin.source_workspace_id,
@@ -64,7 +64,7 @@ pub(super) fn forked_from(origin: &ForkedFrom) -> Value {
     })
 }
 
-/// What every answer says about a snapshot.
+/// The members that every answer has about a snapshot.
 pub(super) fn snapshot(snapshot: &SnapshotInfo) -> Value {
     json!({
         "id": snapshot.id,

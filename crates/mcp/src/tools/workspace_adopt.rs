@@ -10,18 +10,17 @@ use crate::args::{Flag, Invalid, Reader, Slot, Workspace};
 use crate::registry::{Call, Hints, Running, Tool};
 
 const WORKSPACE: Workspace =
-    Workspace { name: "workspace_id", about: "Name or UUID. Left out: all that have no live owner." };
+    Workspace { name: "workspace_id", about: "Name or UUID. Default: all without a live owner." };
 const FORCE: Flag = Flag {
     name: "force",
-    about: "Also from a session that is still there but made no call for 60 s.",
+    about: "Also from a connected session that made no call for 60 s.",
     default: Some(false),
 };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_adopt",
     title: "Adopt workspaces",
-    description: "Take over workspaces of sessions that ended, one or all. Needed when a tool says a \
-                  workspace is not owned.",
+    description: "Take over one or all workspaces of ended sessions. Use it when a call fails with not_owned.",
     slots: &[Slot::Optional(&WORKSPACE), Slot::Optional(&FORCE)],
     output,
     hints: Hints { read_only: false, destructive: false, idempotent: true },

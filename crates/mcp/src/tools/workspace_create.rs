@@ -1,4 +1,4 @@
-//! `workspace_create`: a machine of one's own.
+//! `workspace_create`: creates and boots a workspace.
 
 use agentiso_core::network::PolicyChange;
 use agentiso_core::rate::RateCategory;
@@ -11,45 +11,43 @@ use crate::answer::Answer;
 use crate::args::{Flag, Image, Integer, Invalid, NewName, Policy, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const NAME: NewName = NewName { name: "name", about: "Unique name. Made up if left out." };
-const BASE_IMAGE: Image = Image { name: "base_image", about: "Image to start from. Default: the server's." };
+const NAME: NewName = NewName { name: "name", about: "Unique name. Default: generated." };
+const BASE_IMAGE: Image = Image { name: "base_image", about: "Base image. Default: as configured." };
 const VCPUS: Integer = Integer {
     name: "vcpus",
-    about: "Processors. Default: the server's.",
+    about: "Virtual CPUs. Default: as configured.",
     min: 1,
     max: Integer::OPEN,
     default: None,
 };
 const MEMORY_MB: Integer = Integer {
     name: "memory_mb",
-    about: "Memory in MB. Default: the server's.",
+    about: "Memory in MB. Default: as configured.",
     min: MIN_MEMORY_MB as u64,
     max: Integer::OPEN,
     default: None,
 };
 const DISK_GB: Integer = Integer {
     name: "disk_gb",
-    about: "Disk in GB. Default: the server's.",
+    about: "Disk in GB. Default: as configured.",
     min: 1,
     max: Integer::OPEN,
     default: None,
 };
 const ALLOW_INTERNET: Flag = Flag {
     name: "allow_internet",
-    about: "Let it reach the internet. Default: the server's, normally off.",
+    about: "Allow internet access. Default: as configured, normally off.",
     default: None,
 };
 
-const NETWORK_POLICY: Policy = Policy {
-    name: "network_policy",
-    about: "Fields of network_policy to begin with, such as allow_domains.",
-};
+const NETWORK_POLICY: Policy =
+    Policy { name: "network_policy", about: "Initial fields of network_policy, such as allow_domains." };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_create",
     title: "Create a workspace",
-    description: "Create and boot an isolated Linux virtual machine; returns when it is ready for exec. Create one \
-                  per task and keep using it, not one per command.",
+    description: "Create and boot a workspace, an isolated Linux virtual machine; returns when it is ready \
+                  for exec. Create one per task, not one per command.",
     slots: &[
         Slot::Optional(&NAME),
         Slot::Optional(&BASE_IMAGE),
@@ -75,7 +73,7 @@ fn output() -> Value {
 fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let name = args.optional(&NAME);
     let base_image = args.optional(&BASE_IMAGE);
-    // The list of tools is the same for every configuration, so only here are its limits known.
+    // The tool list is the same for every configuration, so the limits are known only here.
     let limits = call.session.resource_limits();
     let vcpus = args.optional(&Integer { max: limits.max_vcpus.into(), ..VCPUS });
     let memory_mb = args.optional(&Integer { max: limits.max_memory_mb.into(), ..MEMORY_MB });

@@ -1,4 +1,4 @@
-//! `workspace_destroy`: the end of a workspace and everything in it.
+//! `workspace_destroy`: deletes a workspace and everything in it.
 
 use serde_json::{Value, json};
 
@@ -10,15 +10,14 @@ use crate::registry::{Call, Hints, Running, Tool};
 
 const FORCE: Flag = Flag {
     name: "force",
-    about: "Also one of a session that is still there but made no call for 60 s.",
+    about: "Also if its session is connected but made no call for 60 s.",
     default: Some(false),
 };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_destroy",
     title: "Destroy a workspace",
-    description: "Delete a workspace with its disk and snapshots, for good. To keep the disk use \
-                  workspace_stop.",
+    description: "Permanently delete a workspace, its disk and its snapshots. To keep the disk use workspace_stop.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Optional(&FORCE)],
     output,
     hints: Hints { read_only: false, destructive: true, idempotent: false },
@@ -34,7 +33,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let force = args.optional(&FORCE);
     let (workspace, force) = args.finish((|| Some((workspace?, force?.unwrap_or(false))))())?;
     Ok(Box::pin(async move {
-        call.progress.report("removing the machine and its disk", None);
+        call.progress.report("removing the VM and its disk", None);
         let info = call.session.destroy_by_force(&workspace, force).await?;
         Ok(Answer::text(
             format!("Workspace {} ({}) destroyed.", info.name, info.id),

@@ -1,4 +1,4 @@
-//! `workspace_fork`: new workspaces from a snapshot of another.
+//! `workspace_fork`: creates new workspaces from a snapshot of another.
 
 use agentiso_core::names::{NamePrefix, SnapshotName, WorkspaceName, WorkspaceRef};
 use agentiso_core::rate::RateCategory;
@@ -17,11 +17,10 @@ const DEFAULT_PREFIX: &str = "worker";
 /// More preparation than this belongs in the source, before the snapshot.
 const MAX_SETUP_COMMANDS: usize = 50;
 
-const SNAPSHOT_NAME: Snapshot =
-    Snapshot { name: "snapshot_name", about: "Which of its snapshots to start from." };
-const NEW_NAME: NewName = NewName { name: "new_name", about: "Name of a single fork. Made up if left out." };
+const SNAPSHOT_NAME: Snapshot = Snapshot { name: "snapshot_name", about: "Its snapshot to fork." };
+const NEW_NAME: NewName = NewName { name: "new_name", about: "Name of a single fork. Default: generated." };
 const COUNT: Integer =
-    Integer { name: "count", about: "How many forks.", min: 1, max: MAX_FORKS, default: Some(1) };
+    Integer { name: "count", about: "Number of forks.", min: 1, max: MAX_FORKS, default: Some(1) };
 const NAME_PREFIX: Prefix = Prefix {
     name: "name_prefix",
     about: "Several forks are named PREFIX-1, PREFIX-2, ...",
@@ -37,8 +36,8 @@ const SETUP_COMMANDS: Texts = Texts {
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_fork",
     title: "Fork a workspace",
-    description: "Make new workspaces from a snapshot of one, with its disk and, if the snapshot has \
-                  memory, its running processes. To try several ideas at once, fork with count.",
+    description: "Create workspaces from a snapshot, with its disk and, if it has memory, its running \
+                  processes. To try several ideas at once, set count.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Required(&SNAPSHOT_NAME),
@@ -66,7 +65,7 @@ fn output() -> Value {
 
 struct Input {
     source: WorkspaceRef,
-    /// The source as the caller wrote it, which the answer about several forks repeats.
+    /// The source as the client wrote it, which the answer about several forks repeats.
     written: String,
     snapshot: SnapshotName,
     new_name: Option<WorkspaceName>,
@@ -161,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_prefix_is_a_valid_one() {
+    fn default_fork_prefix_is_valid() {
         assert_eq!(
             NAME_PREFIX.default_value().map(|prefix| prefix.numbered(1).to_string()).as_deref(),
             Some("worker-1")

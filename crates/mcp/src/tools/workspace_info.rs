@@ -1,4 +1,4 @@
-//! `workspace_info`: everything about one workspace.
+//! `workspace_info`: shows everything about one workspace.
 
 use agentiso_daemon::{WorkspaceInfo, jail_of};
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ use crate::registry::{Call, Hints, Running, Tool};
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_info",
     title: "Inspect a workspace",
-    description: "Everything about one workspace: state, address, size, network policy, snapshots, disk \
-                  use, and why it stopped if it did so by itself.",
+    description: "Show one workspace: state, address, size, network policy, snapshots, disk use, and why it \
+                  stopped if it was not asked to.",
     slots: &[Slot::Target(&WORKSPACE)],
     output,
     hints: Hints::READS,
@@ -63,14 +63,14 @@ pub(crate) fn view_of(info: &WorkspaceInfo) -> Value {
         "snapshots": snapshots,
         "created_at": info.created_at.to_string(),
     });
-    // What is not known is left out, as the contract has it.
+    // Unknown values are left out, as the contract demands.
     let optional = [
         ("disk_used_bytes", info.disk_used_bytes.map(Value::from)),
         ("disk_volsize_bytes", info.disk_volsize_bytes.map(Value::from)),
         ("stop_reason", info.stop_reason.clone().map(Value::from)),
         ("forked_from", info.forked_from.as_ref().map(view::forked_from)),
         ("team", info.team.as_ref().map(|team| team.as_str().into())),
-        // What the kernel says of the process, whoever started it.
+        // The kernel's view of the process, even if an earlier daemon started it.
         ("jail", info.pid.and_then(jail_of).map(|jail| jail.as_str().into())),
     ];
     for (key, value) in optional {

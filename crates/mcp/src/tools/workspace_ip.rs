@@ -11,7 +11,7 @@ use crate::registry::{Call, Hints, Running, Tool};
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_ip",
     title: "Address of a workspace",
-    description: "The address of a workspace; workspace_info says more.",
+    description: "Show the address of a workspace. workspace_info shows more.",
     slots: &[Slot::Target(&WORKSPACE)],
     output,
     hints: Hints::READS,

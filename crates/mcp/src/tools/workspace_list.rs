@@ -1,4 +1,4 @@
-//! `workspace_list`: all workspaces of the server, own and other.
+//! `workspace_list`: lists all workspaces of the daemon, own and foreign.
 
 use agentiso_core::lifecycle::PublicState;
 use agentiso_daemon::WorkspaceInfo;

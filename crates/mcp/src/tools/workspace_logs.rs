@@ -1,4 +1,4 @@
-//! `workspace_logs`: what the machine and its virtualiser printed.
+//! `workspace_logs`: shows the output of the guest's console, of QEMU and of the network.
 
 use agentiso_daemon::LogKind;
 use serde_json::{Map, Value, json};
@@ -10,13 +10,13 @@ use crate::args::{Choice, Integer, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 use crate::truncate;
 
-/// The most characters shown of one log, as JSON: a line can be of any length, and there are three logs.
+/// Characters shown of one log, as JSON: a line can have any length, and there are three logs.
 const MAX_CHARACTERS: usize = 15_000;
 
 /// An unknown word means all, as it did for earlier clients.
 const LOG_TYPE: Choice<LogKind> = Choice {
     name: "log_type",
-    about: "console: the kernel's. stderr: the virtualiser's. network: connections, refused ones with the reason.",
+    about: "console: guest kernel. stderr: QEMU. network: connections, with the reason if refused.",
     words: &[
         ("console", LogKind::Console),
         ("stderr", LogKind::Stderr),
@@ -28,7 +28,7 @@ const LOG_TYPE: Choice<LogKind> = Choice {
 };
 const MAX_LINES: Integer = Integer {
     name: "max_lines",
-    about: "Last lines shown of each log.",
+    about: "Lines to show of each log.",
     min: 1,
     max: 10_000,
     default: Some(100),
@@ -36,9 +36,9 @@ const MAX_LINES: Integer = Integer {
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_logs",
-    title: "Read boot and machine logs",
-    description: "Last lines of a workspace's console, of its virtualiser and of its network. Use it when \
-                  a workspace does not boot, died, or a connection fails.",
+    title: "Read a workspace's logs",
+    description: "Show the last lines of a workspace's console, QEMU and network logs. Use it when a \
+                  workspace does not boot, died, or a connection fails.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Optional(&LOG_TYPE), Slot::Optional(&MAX_LINES)],
     output,
     hints: Hints::READS,

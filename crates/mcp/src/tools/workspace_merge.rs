@@ -1,4 +1,4 @@
-//! `workspace_merge`: the commits of several workspaces into one.
+//! `workspace_merge`: merges the commits of several workspaces into one.
 
 use agentiso_daemon::{MergeRequest, Merged, MergedSource};
 use agentiso_git::merge::{Outcome, Strategy};
@@ -20,26 +20,26 @@ pub(super) const STRATEGIES: &[(&str, Strategy)] = &[
 
 const SOURCES: Workspaces = Workspaces {
     name: "source_workspaces",
-    about: "Running workspaces whose commits are wanted, in this order.",
+    about: "Running workspaces to merge, in this order.",
     max: MAX_SOURCES,
 };
-const TARGET: Workspace = Workspace { name: "target_workspace", about: "Running workspace that gets them." };
+const TARGET: Workspace = Workspace { name: "target_workspace", about: "Running workspace to merge into." };
 const STRATEGY: Choice<Strategy> = Choice {
     name: "strategy",
-    about: "As patches, with a merge commit for each source, or commit by commit.",
+    about: "sequential: as patches. branch-per-source: one merge commit each. cherry-pick: commit by commit.",
     words: STRATEGIES,
     default: None,
     otherwise: None,
 };
-const PATH: GuestFile = GuestFile { about: "The repository, in all of them. Default: /workspace.", ..REPO };
+const PATH: GuestFile = GuestFile { about: "Repository path in all of them. Default: /workspace.", ..REPO };
 const COMMIT_MESSAGE: Text =
     Text { name: "commit_message", about: "Message of merge commits.", min: 1, max: MAX_MESSAGE, nul: false };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_merge",
     title: "Merge workspaces",
-    description: "Bring the git commits of several workspaces together in one. A source that does not fit is reported \
-                  in conflicts and leaves the target as it was.",
+    description: "Merge the git commits of several workspaces into one. A source that fails to merge is \
+                  listed in conflicts and leaves the target unchanged.",
     slots: &[
         Slot::Required(&SOURCES),
         Slot::Required(&TARGET),
@@ -83,7 +83,7 @@ async fn run(request: MergeRequest, call: Call) -> Result<Answer, Failure> {
     Ok(Answer::json(view(&call.session.merge(request).await?)))
 }
 
-/// The answer, which a swarm gives as well.
+/// The answer, which is also part of a swarm's answer.
 pub(super) fn view(merged: &Merged) -> Value {
     let commits = |source: &MergedSource| match &source.outcome {
         Outcome::Merged { commits, .. } => *commits,
@@ -129,13 +129,13 @@ mod tests {
     use agentiso_core::names::WorkspaceName;
 
     #[test]
-    fn the_words_of_strategies_are_their_names() {
+    fn merge_strategy_words_match_their_names() {
         assert!(STRATEGIES.iter().all(|(word, strategy)| *word == strategy.as_str()));
         assert_eq!(STRATEGIES.len(), Strategy::ALL.len());
     }
 
     #[test]
-    fn an_answer_tells_what_became_of_each_source() {
+    fn merge_answer_reports_each_source() {
         let source = |outcome| MergedSource {
             id: WorkspaceId::random(),
             name: WorkspaceName::parse("w").unwrap(),

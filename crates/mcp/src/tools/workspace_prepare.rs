@@ -1,4 +1,4 @@
-//! `workspace_prepare`: a workspace to fork from, made once.
+//! `workspace_prepare`: prepares a workspace once, to fork from it.
 
 use std::time::Duration;
 
@@ -15,34 +15,35 @@ use crate::registry::{Call, Hints, Running, Tool};
 const DEFAULT_TIMEOUT_SECS: u64 = 300;
 const MAX_SETUP_COMMANDS: usize = 50;
 
-const NAME: NewName = NewName { name: "name", about: "One of that name is used again." };
-const BASE_IMAGE: Image = Image { name: "base_image", about: "Image to start from. Default: the server's." };
+const NAME: NewName = NewName { name: "name", about: "An existing workspace is reused." };
+const BASE_IMAGE: Image = Image { name: "base_image", about: "Base image. Default: as configured." };
 const GIT_URL: GitWord<GitUrl> = GitWord::url("git_url", "Repository to clone into /workspace.");
 const SETUP_COMMANDS: Texts = Texts {
     name: "setup_commands",
-    about: "Shell commands to run, one after the other.",
+    about: "Shell commands to run in this order.",
     max_items: MAX_SETUP_COMMANDS,
     max: MAX_COMMAND,
 };
 const TIMEOUT_SECS: Integer = Integer {
     name: "timeout_secs",
-    about: "For each command.",
+    about: "Time limit per command.",
     min: 1,
     max: 86_400,
     default: Some(DEFAULT_TIMEOUT_SECS),
 };
 const NETWORK_POLICY: Policy = Policy {
     name: "network_policy",
-    about: "What it may reach meanwhile, as network_policy takes it. Default: the internet.",
+    about: "Fields of network_policy during preparation. Default: allow_internet.",
 };
 const KEEP_NETWORK: Flag =
-    Flag { name: "keep_network", about: "Leave that open afterwards, for forks too.", default: Some(false) };
+    Flag { name: "keep_network", about: "Keep that policy afterwards, also in forks.", default: Some(false) };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_prepare",
     title: "Prepare a workspace",
-    description: "Make a workspace to fork from: a repository cloned, commands run, snapshot golden taken. It has \
-                  internet meanwhile and is as closed as before afterwards. Answers at once if that was done before.",
+    description: "Prepare a workspace to fork from: clone a repository, run commands, take snapshot golden. \
+                  It has internet access meanwhile, the default policy afterwards. Returns at once if \
+                  snapshot golden exists.",
     slots: &[
         Slot::Required(&NAME),
         Slot::Optional(&BASE_IMAGE),

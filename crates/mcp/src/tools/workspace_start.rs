@@ -11,8 +11,8 @@ use crate::registry::{Call, Hints, Running, Tool};
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_start",
     title: "Start a workspace",
-    description: "Boot a stopped workspace from its disk; returns when it is ready for exec. An error if it runs \
-                  already.",
+    description: "Boot a stopped workspace from its disk; returns when it is ready for exec. Fails if it is \
+                  already running.",
     slots: &[Slot::Target(&WORKSPACE)],
     output,
     hints: Hints { read_only: false, destructive: false, idempotent: false },

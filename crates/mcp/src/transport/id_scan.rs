@@ -1,11 +1,11 @@
-//! Finds the `id` of a JSON-RPC object in bytes that go by and are not kept.
+//! Finds the `id` of a JSON-RPC object in bytes that are skipped and not kept.
 //!
-//! Only members of the outermost object count: `params` may hold an `id` of its own. On text that is not JSON it
-//! finds nothing or something wrong, but never fails and never keeps more than [`MAX_TOKEN`] bytes.
+//! Only members of the outermost object count: `params` may hold an `id` of its own. On text that is not JSON it finds
+//! nothing or something wrong, but never fails and never keeps more than [`MAX_TOKEN`] bytes.
 
 use serde_json::Value;
 
-/// The longest id or key worth remembering. Ids of clients are small numbers or UUIDs.
+/// The longest id or key that is kept. Ids of clients are small numbers or UUIDs.
 const MAX_TOKEN: usize = 256;
 
 #[derive(Debug, Default)]
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_id_of_the_outermost_object_counts() {
+    fn only_the_outermost_id_counts() {
         assert_eq!(scan(r#"{"params":{"id":1},"id" : 2 }"#), Some(json!(2)));
         assert_eq!(scan(r#"{"params":{"id":1}}"#), None);
         assert_eq!(scan(r#"{"x":"\"id\":1","y":["id",5]}"#), None);
@@ -121,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_finds_what_a_parser_would_find(
+        fn id_scanner_agrees_with_a_parser(
             before in prop::collection::vec(("[a-z]{3}", json_value()), 0..3),
             id in prop_oneof![any::<i64>().prop_map(Value::from), "\\PC{0,20}".prop_map(Value::from)],
             after in prop::collection::vec(("[A-Z]{3}", json_value()), 0..3),
@@ -132,7 +132,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn id_scanner_survives_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut scanner = IdScanner::default();
             scanner.feed(&bytes);
             let _ = scanner.id();

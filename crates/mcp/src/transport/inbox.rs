@@ -1,4 +1,4 @@
-//! rmcp's transport over a byte stream: the receiving side, and the books about requests in flight.
+//! rmcp's transport over a byte stream: the receiving side, and the ids of requests in flight.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -18,8 +18,8 @@ use super::lines::{Line, LineReader};
 use super::outbox::{Outbox, gone, line};
 use super::parse::{Incoming, error_reply, parse};
 
-/// Requests that one client may have running at once. Each costs memory and perhaps a process in a guest; no
-/// client waits for so many answers, and one that never reads must not fill the daemon's memory.
+/// Requests that one client may have running at once. Each costs memory and perhaps a process in a guest. No client
+/// waits for so many answers, and one that never reads must not fill the daemon's memory.
 const MAX_IN_FLIGHT: usize = 1024;
 
 /// JSON-RPC leaves -32000 to -32099 to servers.
@@ -29,12 +29,12 @@ pub(crate) struct LineTransport<R> {
     lines: LineReader<R>,
     outbox: Outbox,
     in_flight: InFlight,
-    /// An own reply that has not been queued yet.
+    /// A reply of the transport itself that has not been queued yet.
     reply: Option<Value>,
-    /// Whether the handshake, or the first request that carries its own, has been passed on. Before that rmcp
-    /// takes a notification for a broken client and hangs up.
+    /// Whether the handshake, or the first stateless request, has been passed on. Before that rmcp treats a
+    /// notification as an error and closes the connection.
     opened: bool,
-    /// Cancelled when the client is gone, so that what still runs for it ends at once.
+    /// Cancelled when the client is gone, so that work for it ends at once.
     closed: CancellationToken,
 }
 
@@ -55,7 +55,7 @@ impl<R: AsyncRead + Send + Unpin> LineTransport<R> {
         }
     }
 
-    /// Answers every request with one error, until the client goes away.
+    /// Answers every request with one error, until the client disconnects.
     pub(crate) async fn refuse_all(mut self, message: &str) {
         while let Some(incoming) = self.receive().await {
             if let JsonRpcMessage::Request(request) = incoming {
@@ -66,7 +66,7 @@ impl<R: AsyncRead + Send + Unpin> LineTransport<R> {
         self.outbox.close().await;
     }
 
-    /// What rmcp gets to see of a message, or nothing.
+    /// Returns the message if rmcp is to see it.
     fn admit(&mut self, message: ClientJsonRpcMessage) -> Option<ClientJsonRpcMessage> {
         match &message {
             JsonRpcMessage::Request(request) => {

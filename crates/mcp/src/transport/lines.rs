@@ -1,5 +1,5 @@
-//! Reads lines of bounded length. What follows the bound is skipped, not kept, and the request's id is picked out
-//! of it on the way, so that the request can be refused by its id.
+//! Reads lines of bounded length. A longer line is skipped and not kept; its request id is extracted on the way, so
+//! that the request can be refused by its id.
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
@@ -9,10 +9,10 @@ use super::id_scan::IdScanner;
 /// The longest request. A file of 32 MiB fits even if a quarter of its bytes must be escaped in JSON.
 pub(crate) const MAX_LINE: usize = 64 * 1024 * 1024;
 
-/// A buffer that grew beyond this for one request is given back afterwards: a session is mostly idle.
+/// A buffer that grew beyond this for one request is freed afterwards: a session is mostly idle.
 const KEEP_CAPACITY: usize = 256 * 1024;
 
-/// How much is read from the socket at once.
+/// Bytes that are read from the socket at once.
 const READ_SIZE: usize = 64 * 1024;
 
 #[derive(Debug, PartialEq)]
@@ -39,8 +39,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Self { read: BufReader::with_capacity(READ_SIZE, read), line: Vec::new(), max, skipping: None }
     }
 
-    /// The next line without its line feed. May be dropped and called again at any time: everything read so far
-    /// is kept in `self`, and taking bytes from the buffer and keeping them happens without an await in between.
+    /// The next line without its line feed. May be dropped and called again at any time: everything read so far is kept
+    /// in `self`, and no await comes between taking bytes from the buffer and keeping them.
     pub(super) async fn next(&mut self) -> Line {
         loop {
             let Ok(available) = self.read.fill_buf().await else { return self.at_end() };
@@ -73,7 +73,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             Some(scanner) => Line::TooLong { id: scanner.id() },
             None => {
                 let line = std::mem::take(&mut self.line);
-                // Most lines are short: keeping a small buffer spares an allocation per request.
+                // Most lines are short: keeping a small buffer saves an allocation per request.
                 self.line.reserve(line.len().min(KEEP_CAPACITY));
                 Line::Whole(line)
             }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_at_the_bound_is_read_and_one_byte_more_is_refused() {
+    async fn line_beyond_the_bound_is_refused() {
         let lines = lines_of(b"12345678\n123456789\nafter\n", 8).await;
         assert_eq!(
             lines,
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_id_of_a_skipped_request_is_found_wherever_it_stands() {
+    async fn skipped_request_id_is_found_anywhere() {
         let long = "x".repeat(100_000);
         let first = format!("{{\"id\": 7, \"params\": {{\"id\": 1, \"x\": \"{long}\"}}}}\n");
         let last = format!("{{\"params\": {{\"id\": 1, \"x\": \"{long}\"}}, \"id\": \"seven\"}}\n");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_last_line_without_a_line_feed_is_a_line() {
+    async fn last_line_needs_no_line_feed() {
         assert_eq!(lines_of(b"a\nb", 8).await, [Line::Whole(b"a".to_vec()), Line::Whole(b"b".to_vec())]);
     }
 }

@@ -5,10 +5,10 @@
 //!  socket ◀── writer task ◀── bounded queue ◀── LineTransport::send / own replies
 //! ```
 //!
-//! rmcp brings a transport of its own. It drops lines that are too long and lines that are not JSON without an
-//! answer, ends the session on a notification that comes before the handshake, and writes its own error replies
-//! from a future that may be dropped half-way through a line. A client behind a pipe sees each of these as a
-//! hang, so this one answers instead.
+//! rmcp has a transport of its own. It drops lines that are too long and lines that are not JSON without an answer,
+//! ends the session on a notification that comes before the handshake, and writes its own error replies from a future
+//! that may be dropped in the middle of a line. A client behind a pipe sees each of these as a hang, so this transport
+//! answers instead.
 
 mod id_scan;
 mod inbox;

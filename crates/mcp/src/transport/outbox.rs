@@ -1,7 +1,7 @@
 //! The sending side: whole lines go through a bounded queue to the one task that writes.
 //!
-//! A line is queued at once or not at all, so a sender that is dropped never leaves half a line on the wire, and
-//! lines leave in the order in which they were queued.
+//! A line is queued completely or not at all, so a sender that is dropped never leaves half a line on the wire, and
+//! lines are written in the order in which they were queued.
 
 use std::io;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use tokio_util::task::AbortOnDropHandle;
 /// Lines that may wait for a client that reads slowly, before senders wait as well.
 const QUEUE: usize = 64;
 
-/// How long a client may take to read what was queued before the session ended.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Time limit for writing what was queued before the session ended.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Outbox {
     queue: Option<mpsc::Sender<Vec<u8>>>,
@@ -24,7 +24,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Starts the writer. `closed` is cancelled when the peer can no longer be written to.
+    /// Starts the writer. `closed` is cancelled when the client can no longer be written to.
     pub(super) fn new(
         mut write: impl AsyncWrite + Send + Unpin + 'static,
         closed: CancellationToken,
@@ -33,13 +33,13 @@ impl Outbox {
         let writer = tokio::spawn(async move {
             while let Some(line) = lines.recv().await {
                 if let Err(error) = write.write_all(&line).await {
-                    tracing::debug!(%error, "the client no longer reads");
+                    tracing::debug!(%error, "the client stopped reading");
                     closed.cancel();
                     return;
                 }
             }
             if let Err(error) = write.shutdown().await {
-                tracing::trace!(%error, "the client was gone before the session's end");
+                tracing::trace!(%error, "the client disconnected before the session ended");
             }
         });
         Self { queue: Some(queue), writer: Some(AbortOnDropHandle::new(writer)) }
@@ -63,11 +63,11 @@ impl Outbox {
         }
     }
 
-    /// Lets what was queued go out, for a bounded time.
+    /// Writes what is queued, for a bounded time.
     pub(super) async fn close(&mut self) {
         self.queue = None;
         if let Some(writer) = self.writer.take()
-            && tokio::time::timeout(LAST_WORDS, writer).await.is_err()
+            && tokio::time::timeout(FLUSH_TIMEOUT, writer).await.is_err()
         {
             tracing::debug!("the client did not read its last answers");
         }

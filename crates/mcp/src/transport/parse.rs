@@ -1,17 +1,17 @@
-//! One line into one message, or into the reply that says why it is none.
+//! Parses one line into a message, or into the reply that says why it is not one.
 
 use rmcp::model::{ClientJsonRpcMessage, ErrorCode, RequestId};
 use serde_json::{Value, json};
 
-/// How much of a parser's message is repeated to the client.
+/// Characters of a parser's message that are repeated to the client.
 const MAX_REASON: usize = 200;
 
 #[derive(Debug)]
 pub(super) enum Incoming {
     Message(Box<ClientJsonRpcMessage>),
-    /// Not a message; this is the answer to it.
+    /// Not a message; the reply says why.
     Refused(Value),
-    /// Nothing that could be answered: an empty line, a notification or a response that makes no sense.
+    /// Nothing that may be answered: an empty line, or a malformed notification or response.
     Nothing,
 }
 
@@ -42,7 +42,7 @@ fn explain(line: &[u8]) -> Incoming {
             return refuse(None, "batches are not supported; send one JSON-RPC object per line");
         }
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
-            return refuse(None, "a JSON-RPC request is an object");
+            return refuse(None, "a JSON-RPC request must be an object");
         }
     };
     let id = match object.get("id") {
@@ -51,7 +51,7 @@ fn explain(line: &[u8]) -> Incoming {
     };
     let answers = object.contains_key("result") || object.contains_key("error");
     match (object.get("method"), object.contains_key("id")) {
-        // Answering an answer, or a notification, could go on for ever.
+        // Replies to answers or notifications could go on for ever.
         (None, _) if answers => Incoming::Nothing,
         (Some(Value::String(_)), false) => Incoming::Nothing,
         (None, _) => refuse(id, "the request has no \"method\""),
@@ -62,14 +62,14 @@ fn explain(line: &[u8]) -> Incoming {
             refuse(id, "\"id\" must be a string or an integer")
         }
         (Some(Value::String(_)), true) => {
-            let message = "the params of a request are an object, and \"_meta\" in it is one";
+            let message = "\"params\" must be an object, and so must \"_meta\" in it";
             Incoming::Refused(error_reply(id, ErrorCode::INVALID_PARAMS, message))
         }
         (Some(_), _) => refuse(id, "\"method\" must be a string"),
     }
 }
 
-/// What rmcp takes for an id. Others are repeated in the refusal all the same.
+/// Whether rmcp accepts the id. The refusal repeats other ids all the same.
 fn usable(id: &Value) -> bool {
     serde_json::from_value::<RequestId>(id.clone()).is_ok()
 }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_a_parse_error_and_what_is_no_request_an_invalid_one() {
+    fn bad_json_and_bad_requests_get_distinct_codes() {
         assert_eq!(refusal("{"), (-32700, Value::Null));
         assert_eq!(refusal("hello"), (-32700, Value::Null));
         assert_eq!(refusal(&"[".repeat(100_000)), (-32700, Value::Null));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_request_is_refused_by_its_own_id() {
+    fn bad_request_is_refused_by_its_id() {
         assert_eq!(refusal(r#"{"id":3,"method":"ping"}"#), (-32600, json!(3)));
         assert_eq!(refusal(r#"{"jsonrpc":"1.0","id":"a","method":"ping"}"#), (-32600, json!("a")));
         assert_eq!(refusal(r#"{"jsonrpc":"2.0","id":4,"method":7}"#), (-32600, json!(4)));
@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn line_parser_survives_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&bytes);
         }
     }

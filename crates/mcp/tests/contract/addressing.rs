@@ -1,4 +1,4 @@
-//! Which workspace is meant, in every argument that names one, and how answers name it.
+//! Names and UUIDs of workspaces in the arguments and answers of every tool.
 
 use serde_json::{Value, json};
 
@@ -78,14 +78,14 @@ pub(crate) fn calls(on: &str) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A session with a workspace `own` that has a snapshot `s`.
+/// Gives a session the workspace `own` with a snapshot `s`.
 pub(crate) async fn with_own(client: &mut Client) {
     create(client, "own").await;
     client.call("snapshot", json!({"workspace_id": "own", "action": "create", "name": "s"})).await;
 }
 
 #[tokio::test]
-async fn every_argument_that_names_a_workspace_takes_its_name_or_its_uuid() {
+async fn workspace_arguments_take_name_or_uuid() {
     let (_world, mut client) = connected().await;
     with_own(&mut client).await;
     for form in [|_: &str| "web".to_owned(), |id: &str| id.to_owned(), |id: &str| id.to_uppercase()] {
@@ -93,7 +93,7 @@ async fn every_argument_that_names_a_workspace_takes_its_name_or_its_uuid() {
         let written = form(&id);
         for (tool, arguments) in calls(&written) {
             let answer = client.call(tool, arguments.clone()).await;
-            // The guests of this world have no git, no variables and no transfers; what counts is who was meant.
+            // The fake guests have no git, no variables and no transfers; only whether the workspace was found counts.
             let elsewhere = ["workspace_not_found", "invalid_arguments", "not_owned", "wrong_state"];
             assert!(!elsewhere.contains(&code(&answer)), "{tool} {arguments}: {answer}");
         }
@@ -110,7 +110,7 @@ async fn every_argument_that_names_a_workspace_takes_its_name_or_its_uuid() {
 }
 
 #[tokio::test]
-async fn what_reads_as_a_uuid_is_an_id_and_never_a_name() {
+async fn uuid_shaped_text_never_means_a_name() {
     let (_world, mut client) = connected().await;
     let name = "00000000-0000-4000-8000-000000000000";
     let id = create(&mut client, name).await;
@@ -121,7 +121,7 @@ async fn what_reads_as_a_uuid_is_an_id_and_never_a_name() {
 }
 
 #[tokio::test]
-async fn every_tool_that_needs_the_guest_refuses_a_workspace_that_is_stopped() {
+async fn guest_tools_refuse_a_stopped_workspace() {
     const WITHOUT_GUEST: [&str; 6] = [
         "workspace_info",
         "workspace_logs",
@@ -130,7 +130,7 @@ async fn every_tool_that_needs_the_guest_refuses_a_workspace_that_is_stopped() {
         "port_forward",
         "port_forward_remove",
     ];
-    // They begin or end with a snapshot, or begin with the workspace itself.
+    // These use a snapshot, or start the workspace themselves.
     const STOPPED_WILL_DO: [&str; 10] = [
         "snapshot_list",
         "snapshot_diff",
@@ -163,7 +163,7 @@ async fn every_tool_that_needs_the_guest_refuses_a_workspace_that_is_stopped() {
 }
 
 #[tokio::test]
-async fn whoever_is_not_there_is_named_by_every_tool() {
+async fn every_tool_names_the_unknown_workspace() {
     let (_world, mut client) = connected().await;
     with_own(&mut client).await;
     for nobody in ["nobody", "00000000-0000-4000-8000-000000000000"] {
@@ -180,7 +180,7 @@ async fn whoever_is_not_there_is_named_by_every_tool() {
 }
 
 #[tokio::test]
-async fn three_answers_repeat_the_workspace_as_it_was_written_and_the_others_give_its_id() {
+async fn port_and_policy_answers_repeat_the_written_workspace() {
     let (_world, mut client) = connected().await;
     let id = create(&mut client, "web").await;
     for (port, written) in (2000..).zip(["web".to_owned(), id.clone(), id.to_uppercase()]) {

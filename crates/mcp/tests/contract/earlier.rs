@@ -1,4 +1,4 @@
-//! Names of earlier versions: each does what it did, and none is listed.
+//! Tool names of earlier versions: each still works, and none is listed.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ async fn listed(client: &mut Client) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn each_earlier_name_does_what_it_did_and_none_is_listed() {
+async fn earlier_tool_names_work_but_are_unlisted() {
     let (_world, mut client) = connected().await;
     let id = create(&mut client, "web").await;
     let names = listed(&mut client).await;
@@ -71,7 +71,7 @@ async fn each_earlier_name_does_what_it_did_and_none_is_listed() {
     let again = client.call("port_forward_remove", on(json!({"guest_port": 80}))).await;
     assert_eq!(again["isError"], true, "{again}");
 
-    // What these need of a guest, the guests of this world lack: it is asked for all the same.
+    // The fake guests lack what these tools need; the tools are called all the same.
     let transfer = on(json!({"host_path": "nosuch", "guest_path": "/f"}));
     assert_eq!(code(&client.call("file_upload", transfer.clone()).await), "host_path_not_found");
     for tool in ["file_download", "workspace_git_status"] {
@@ -82,7 +82,7 @@ async fn each_earlier_name_does_what_it_did_and_none_is_listed() {
 }
 
 #[tokio::test]
-async fn an_earlier_name_is_callable_where_its_tool_is_and_nowhere_else() {
+async fn earlier_name_is_callable_only_with_its_tool() {
     let (world, _client) = connected().await;
     for (tools, read_only, callable) in [
         ("core", false, &["workspace_exec", "snapshot_create", "snapshot_restore"][..]),
@@ -101,7 +101,7 @@ async fn an_earlier_name_is_callable_where_its_tool_is_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn profiles_list_exactly_what_the_contract_names() {
+async fn profiles_list_exactly_the_contract_tools() {
     let (world, _client) = connected().await;
     let mut core = [
         "workspace_create",

@@ -1,4 +1,4 @@
-//! Limits at their edges: what is just allowed, and what is just not.
+//! Limits of the contract: the last allowed value and the first refused one.
 
 use serde_json::{Value, json};
 
@@ -10,14 +10,14 @@ async fn allowed(client: &mut Client, tool: &str, arguments: Value) {
     assert_eq!(code(&answer), "", "{tool}: {answer}");
 }
 
-/// What is refused as an argument, before anything is done.
+/// Expects the call to be refused because of its arguments.
 async fn refused(client: &mut Client, tool: &str, arguments: Value) {
     let answer = client.call(tool, arguments).await;
     assert_eq!(code(&answer), "invalid_arguments", "{tool}: {answer}");
 }
 
 #[tokio::test]
-async fn names_have_the_alphabets_and_lengths_of_the_contract() {
+async fn name_alphabets_and_lengths_match_the_contract() {
     let (_world, mut client) = connected().await;
     let sized = |name: String| json!({"name": name, "memory_mb": 128, "disk_gb": 1});
     allowed(&mut client, "workspace_create", sized("Az0._-".to_owned())).await;
@@ -47,7 +47,7 @@ async fn names_have_the_alphabets_and_lengths_of_the_contract() {
 }
 
 #[tokio::test]
-async fn sizes_of_workspaces_are_between_their_limits() {
+async fn workspace_sizes_stay_within_their_limits() {
     let (_world, mut client) = connected().await;
     for (key, least, most) in [("vcpus", 1, 8), ("memory_mb", 128, 8192), ("disk_gb", 1, 100)] {
         for good in [least, most] {
@@ -66,8 +66,8 @@ async fn sizes_of_workspaces_are_between_their_limits() {
 }
 
 #[tokio::test]
-async fn an_address_is_used_again_when_its_workspace_is_gone() {
-    // Five guests beside the gateway.
+async fn address_is_reused_after_workspace_is_destroyed() {
+    // Five addresses besides the gateway.
     let world = support::world_with("[network]\nsubnet_prefix = 29\n[rate_limit]\nenabled = false\n").await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     let sized = |name: &str| json!({"name": name, "memory_mb": 128, "disk_gb": 1});
@@ -83,7 +83,7 @@ async fn an_address_is_used_again_when_its_workspace_is_gone() {
 }
 
 #[tokio::test]
-async fn lists_hold_as_many_as_they_may_and_not_one_more() {
+async fn lists_are_refused_beyond_their_limit() {
     let (_world, mut client) = connected().await;
     create(&mut client, "web").await;
     allowed(&mut client, "snapshot", json!({"workspace_id": "web", "action": "create", "name": "s"})).await;
@@ -131,7 +131,7 @@ async fn lists_hold_as_many_as_they_may_and_not_one_more() {
 }
 
 #[tokio::test]
-async fn only_ports_that_are_nobodys_can_be_forwarded() {
+async fn reserved_ports_cannot_be_forwarded() {
     let (_world, mut client) = connected().await;
     create(&mut client, "web").await;
     let forward = |guest: u64, host: Option<u64>| {
@@ -147,7 +147,7 @@ async fn only_ports_that_are_nobodys_can_be_forwarded() {
     for host in [0, 80, 1023, 65_536] {
         refused(&mut client, "port_forward", forward(80, Some(host))).await;
     }
-    // The dashboard's and the MCP bridge's.
+    // The ports of the dashboard and of the MCP bridge.
     for host in [7070, 3100] {
         let answer = client.call("port_forward", forward(80, Some(host))).await;
         assert_eq!(code(&answer), "bad_port", "{answer}");
@@ -172,7 +172,7 @@ async fn only_ports_that_are_nobodys_can_be_forwarded() {
 }
 
 #[tokio::test]
-async fn notes_and_messages_may_be_as_long_as_the_contract_says() {
+async fn note_and_message_lengths_match_the_contract() {
     let (_world, mut client) = connected().await;
     let write = |bytes: usize| json!({"action": "write", "path": "n.md", "content": "x".repeat(bytes)});
     for (bytes, good) in [(10 << 20, true), ((10 << 20) + 1, false)] {

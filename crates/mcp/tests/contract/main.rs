@@ -1,5 +1,5 @@
-//! The tool contract where no test of a single tool sees it: what holds for every tool, what exactly is in an answer, and
-//! limits at their edges. docs/contract.md says which line is guarded by which test.
+//! Parts of the tool contract that no test of a single tool covers: rules for every tool, exact members of answers, and
+//! limits. docs/contract.md names the test that guards each line.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -38,7 +38,7 @@ fn code(result: &Value) -> &str {
     }
 }
 
-/// The JSON of a success, which must be as short as JSON can be.
+/// The JSON of a success, which must be compact.
 fn compact(result: &Value) -> Value {
     assert_eq!((code(result), &result["content"][0]["type"]), ("", &json!("text")), "{result}");
     let value: Value = serde_json::from_str(text(result)).unwrap();

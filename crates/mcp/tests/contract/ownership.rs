@@ -1,4 +1,4 @@
-//! What belongs to whom, and how much of it anybody may have.
+//! Ownership of workspaces, adoption, and quotas of sessions.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::Client;
 use crate::{another, code, compact, connected, create, keys, text};
 
 #[tokio::test]
-async fn no_tool_touches_a_workspace_of_somebody_else() {
+async fn every_tool_refuses_workspaces_of_other_sessions() {
     let (world, mut owner) = connected().await;
     let id = create(&mut owner, "web").await;
     owner.call("snapshot", json!({"workspace_id": "web", "action": "create", "name": "s"})).await;
@@ -36,7 +36,7 @@ async fn no_tool_touches_a_workspace_of_somebody_else() {
 }
 
 #[tokio::test]
-async fn adoption_tells_one_from_all_and_reports_what_it_may_not_have() {
+async fn adopt_takes_one_or_all_and_reports_refusals() {
     let (world, mut owner) = connected().await;
     let kept = create(&mut owner, "kept").await;
     let mut gone = another(&world).await;
@@ -66,7 +66,7 @@ async fn adoption_tells_one_from_all_and_reports_what_it_may_not_have() {
 }
 
 #[tokio::test]
-async fn who_owned_what_is_known_after_a_restart_and_can_be_had_at_once() {
+async fn workspaces_are_adoptable_at_once_after_restart() {
     let (world, mut owner) = connected().await;
     for name in ["a", "b"] {
         create(&mut owner, name).await;
@@ -94,7 +94,7 @@ async fn first_call_adopts_an_ownerless_workspace() {
     let done = next.call("exec", run.clone()).await;
     assert_eq!(code(&done), "", "{done}");
     let told = done.pointer(note).and_then(Value::as_str).unwrap_or_default();
-    assert_eq!(told, "Adopted, because its session has ended: a.");
+    assert_eq!(told, "Adopted because its session has ended: a.");
     let again = next.call("exec", run).await;
     assert_eq!(again.pointer(note), None, "it is told once: {again}");
     let both = json!({"workspace_ids": ["a", "b"], "commands": "true"});
@@ -115,7 +115,7 @@ async fn sized(client: &mut Client, memory_mb: u64, disk_gb: u64) -> Value {
 }
 
 #[tokio::test]
-async fn a_session_has_no_more_workspaces_memory_and_disk_than_its_quota() {
+async fn session_quota_limits_workspaces_memory_and_disk() {
     let (world, mut client) = connected().await;
     for _ in 0..2 {
         assert_eq!(code(&sized(&mut client, 8192, 1).await), "");
@@ -124,7 +124,7 @@ async fn a_session_has_no_more_workspaces_memory_and_disk_than_its_quota() {
     assert_eq!(code(&memory), "quota_exceeded", "{memory}");
     assert!(text(&memory).contains("memory") && text(&memory).contains("16384"), "{memory}");
 
-    // Everybody has a quota of their own.
+    // Every session has a quota of its own.
     let mut client = another(&world).await;
     assert_eq!(code(&sized(&mut client, 128, 99).await), "");
     assert_eq!(code(&sized(&mut client, 128, 2).await), "quota_exceeded");

@@ -1,4 +1,4 @@
-//! Machines that others begin with: what they are called, what forks have of them, what workers of a swarm are given.
+//! Workspaces that others start from: names of prepared ones, what forks inherit, and what workers of a swarm receive.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::{self, Client};
 use crate::{another, code, compact, connected, create, text};
 
 #[tokio::test]
-async fn a_name_in_use_by_others_is_tried_with_numbers_up_to_six() {
+async fn prepare_numbers_a_taken_name_up_to_six() {
     let (world, mut owner) = connected().await;
     for name in ["gold", "gold-2", "gold-3", "gold-4", "gold-5"] {
         create(&mut owner, name).await;
@@ -23,7 +23,7 @@ async fn a_name_in_use_by_others_is_tried_with_numbers_up_to_six() {
 }
 
 #[tokio::test]
-async fn a_workspace_of_a_session_that_is_gone_is_prepared_as_if_it_were_ones_own() {
+async fn prepare_reuses_workspaces_of_ended_sessions() {
     let (world, mut first) = connected().await;
     let made = compact(&first.call("workspace_prepare", json!({"name": "gold"})).await);
     let bare = create(&mut first, "bare").await;
@@ -32,7 +32,7 @@ async fn a_workspace_of_a_session_that_is_gone_is_prepared_as_if_it_were_ones_ow
     let mut next = another(&world).await;
     let again = compact(&next.call("workspace_prepare", json!({"name": "gold"})).await);
     assert_eq!((&again["workspace_id"], &again["reused_existing"]), (&made["workspace_id"], &json!(true)));
-    // One without a snapshot of that name is started and prepared.
+    // A workspace without that snapshot is started and prepared.
     let used = compact(&next.call("workspace_prepare", json!({"name": "bare"})).await);
     assert_eq!((&used["workspace_id"], &used["snapshot_name"]), (&json!(bare), &json!("golden")));
     let info = compact(&next.call("workspace_info", json!({"workspace_id": "bare"})).await);
@@ -40,7 +40,7 @@ async fn a_workspace_of_a_session_that_is_gone_is_prepared_as_if_it_were_ones_ow
 }
 
 #[tokio::test]
-async fn what_is_prepared_has_image_and_size_of_the_configuration_and_time_as_the_call_says() {
+async fn prepare_takes_image_and_size_from_configuration() {
     let config = "[resources]\ndefault_vcpus = 1\ndefault_memory_mb = 256\ndefault_disk_gb = 3\n";
     let world = support::world_with(config).await;
     let mut client = Client::initialized(world.session(), "full", false).await;
@@ -58,7 +58,7 @@ async fn what_is_prepared_has_image_and_size_of_the_configuration_and_time_as_th
 }
 
 #[tokio::test]
-async fn a_clone_that_fails_undoes_what_was_made_and_keeps_what_was_there() {
+async fn failed_clone_undoes_only_new_workspaces() {
     let (_world, mut client) = connected().await;
     create(&mut client, "there").await;
     for name in ["new", "there"] {
@@ -70,7 +70,7 @@ async fn a_clone_that_fails_undoes_what_was_made_and_keeps_what_was_there() {
 }
 
 #[tokio::test]
-async fn a_fork_has_size_and_policy_of_its_source_and_nothing_else_of_it() {
+async fn fork_inherits_size_and_policy_only() {
     let (_world, mut client) = connected().await;
     let sized = json!({"name": "web", "vcpus": 1, "memory_mb": 256, "disk_gb": 3});
     let source = compact(&client.call("workspace_create", sized).await);
@@ -107,7 +107,7 @@ async fn snapshots_are_limited_in_number() {
             client.call("snapshot", json!({"workspace_id": "web", "action": "create", "name": name})).await;
         assert_eq!(code(&made), expected, "{made}");
     }
-    // As many as the contract has, where the configuration says nothing.
+    // The default of the contract, if the configuration sets none.
     let (_world, mut client) = connected().await;
     create(&mut client, "web").await;
     for number in 1..=101 {
@@ -117,7 +117,7 @@ async fn snapshots_are_limited_in_number() {
     }
 }
 
-/// A swarm of one worker that is kept, with questions to the vault; the worker's id.
+/// Runs a swarm of one worker, which is kept, with queries to the vault; returns the worker's id.
 async fn worker_with(client: &mut Client, questions: Value) -> String {
     client.call("workspace_prepare", json!({"name": "gold"})).await;
     let swarm = json!({"golden_workspace": "gold", "snapshot_name": "golden", "cleanup": false,
@@ -128,7 +128,7 @@ async fn worker_with(client: &mut Client, questions: Value) -> String {
 }
 
 #[tokio::test]
-async fn workers_are_given_what_the_vault_says() {
+async fn workers_receive_vault_context() {
     let (_world, mut client) = connected().await;
     let note = |path: &str, content: &str| json!({"action": "write", "path": path, "content": content});
     client.call("vault", note("design/plan.md", "# Plan\nuse sqlite\n")).await;
@@ -145,7 +145,7 @@ async fn workers_are_given_what_the_vault_says() {
 }
 
 #[tokio::test]
-async fn without_a_vault_or_an_answer_workers_are_told_nothing_and_run_all_the_same() {
+async fn workers_run_without_vault_context() {
     for world in [support::world_without_vault().await, support::world().await] {
         let mut client = Client::initialized(world.session(), "full", false).await;
         let worker = worker_with(&mut client, json!([{"query": "needle"}])).await;

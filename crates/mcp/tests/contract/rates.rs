@@ -1,4 +1,4 @@
-//! Which calls count against which limit, and how many times.
+//! Rate limits: which calls count against which limit, and how often.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ async fn free(client: &mut Client, tool: &str, arguments: Value) {
 }
 
 #[tokio::test]
-async fn what_makes_machines_counts_once_per_call_and_preparing_does_not() {
+async fn create_limit_counts_each_call_but_not_prepare() {
     let world = support::world_with("[rate_limit]\ncreate_per_minute = 1\n").await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     free(&mut client, "workspace_prepare", json!({"name": "gold"})).await;
@@ -26,7 +26,7 @@ async fn what_makes_machines_counts_once_per_call_and_preparing_does_not() {
     let tasks = json!([{"name": "a", "command": "echo x"}, {"name": "b", "command": "echo x"}]);
     let swarm = json!({"golden_workspace": "gold", "snapshot_name": "golden", "tasks": tasks});
     let team = json!({"action": "create", "name": "t", "roles": [{"name": "a", "role": "r"}]});
-    // Twenty at once: one each, whatever the number of machines.
+    // Each call counts as one of the twenty, whatever its number of workspaces.
     free(&mut client, "workspace_fork", fork.clone()).await;
     free(&mut client, "swarm_run", swarm.clone()).await;
     free(&mut client, "team", team.clone()).await;
@@ -42,12 +42,12 @@ async fn what_makes_machines_counts_once_per_call_and_preparing_does_not() {
 }
 
 #[tokio::test]
-async fn what_a_call_costs_is_told_with_the_figures_of_the_contract() {
+async fn rate_limit_defaults_match_the_contract() {
     let world = support::world_with("").await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     let small = |name: &str| json!({"name": name, "memory_mb": 128, "disk_gb": 1});
     free(&mut client, "workspace_create", small("w")).await;
-    // Some come back while the others are made, on a slow host more of them.
+    // Permits return while the calls are made, on a slow host more of them.
     let mut refusals = Vec::new();
     for (tool, arguments, least) in [
         ("exec", json!({"workspace_id": "w", "command": "echo x"}), 100),
@@ -68,7 +68,7 @@ async fn what_a_call_costs_is_told_with_the_figures_of_the_contract() {
 }
 
 #[tokio::test]
-async fn commands_count_once_for_each_workspace_and_asking_for_them_does_not() {
+async fn exec_limit_counts_each_workspace_but_not_polls() {
     let world = support::world_with("[rate_limit]\nexec_per_minute = 1\n").await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     free(&mut client, "workspace_create", json!({"name": "a"})).await;

@@ -1,4 +1,4 @@
-//! What exactly is in answers: which members, in which order of a list, and which are left out.
+//! The exact members of answers, and the defaults that show in them.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{another, code, compact, connected, create, keys, text};
 
 #[tokio::test]
-async fn the_answers_about_a_workspace_have_the_members_of_the_contract() {
+async fn workspace_answers_have_the_contract_members() {
     let (world, mut client) = connected().await;
     let made = compact(&client.call("workspace_create", json!({})).await);
     assert_eq!(
@@ -67,7 +67,7 @@ async fn the_answers_about_a_workspace_have_the_members_of_the_contract() {
 }
 
 #[tokio::test]
-async fn a_policy_keeps_what_is_not_named_and_can_be_changed_while_nothing_runs() {
+async fn policy_change_keeps_unnamed_fields_even_when_stopped() {
     let (_world, mut client) = connected().await;
     create(&mut client, "web").await;
     let mut change = async |mut arguments: Value| {
@@ -91,7 +91,7 @@ async fn a_policy_keeps_what_is_not_named_and_can_be_changed_while_nothing_runs(
 }
 
 #[tokio::test]
-async fn a_log_has_a_hundred_lines_unless_more_or_fewer_are_asked_for() {
+async fn log_length_defaults_to_100_lines() {
     let (world, mut client) = connected().await;
     let id = create(&mut client, "web").await;
     let directory = world.state_file().with_file_name("workspaces").join(&id);
@@ -116,7 +116,7 @@ async fn a_log_has_a_hundred_lines_unless_more_or_fewer_are_asked_for() {
 }
 
 #[tokio::test]
-async fn the_answers_about_commands_have_the_members_of_the_contract() {
+async fn command_answers_have_the_contract_members() {
     let (_world, mut client) = connected().await;
     create(&mut client, "web").await;
     let on = |mut arguments: Value| {
@@ -162,7 +162,7 @@ async fn the_answers_about_commands_have_the_members_of_the_contract() {
 }
 
 #[tokio::test]
-async fn the_answers_about_swarms_and_teams_have_the_members_of_the_contract() {
+async fn swarm_and_team_answers_have_contract_members() {
     let (_world, mut client) = connected().await;
     let made = compact(&client.call("workspace_prepare", json!({"name": "gold"})).await);
     assert_eq!(keys(&made), ["workspace_id", "name", "snapshot_name", "snapshot_id", "ip"]);
@@ -214,7 +214,7 @@ async fn the_answers_about_swarms_and_teams_have_the_members_of_the_contract() {
 }
 
 #[tokio::test]
-async fn every_failure_says_what_failed_and_what_helps() {
+async fn every_failure_has_code_message_and_hint() {
     let (world, mut client) = connected().await;
     create(&mut client, "web").await;
     let mut other = another(&world).await;
@@ -257,7 +257,7 @@ async fn every_failure_says_what_failed_and_what_helps() {
 }
 
 #[tokio::test]
-async fn a_command_has_the_time_of_the_contract_if_nobody_says_otherwise() {
+async fn default_command_timeouts_match_the_contract() {
     let (_world, mut client) = connected().await;
     create(&mut client, "web").await;
     let late = client.call("exec", json!({"workspace_id": "web", "command": "late"})).await;

@@ -1,14 +1,14 @@
-//! What a swarm does where a call says nothing, and that what a call says counts.
+//! Defaults of a swarm, and arguments that override them.
 
 use serde_json::{Value, json};
 
 use crate::support::{Client, World};
 use crate::{compact, connected, create};
 
-/// Looks at a server that has nothing to wait for often enough to see what it should not do.
+/// Number of checks of the daemon's state for a worker that should not exist.
 const LOOKS: usize = 50;
 
-/// A session with a workspace `gold` that may use the internet and has a snapshot `golden`.
+/// A session with a prepared workspace `gold` that has a snapshot `golden`.
 async fn prepared() -> (World, Client) {
     let (world, mut client) = connected().await;
     compact(&client.call("workspace_prepare", json!({"name": "gold"})).await);
@@ -34,7 +34,7 @@ async fn workspaces(client: &mut Client) -> usize {
 }
 
 #[tokio::test]
-async fn four_workers_are_there_at_once_unless_a_call_says_otherwise() {
+async fn swarm_runs_four_workers_by_default() {
     let (world, mut client) = prepared().await;
     for (more, expected) in [(json!({}), 4), (json!({"max_parallel": 2}), 2), (json!({"max_parallel": 6}), 6)]
     {
@@ -54,7 +54,7 @@ async fn four_workers_are_there_at_once_unless_a_call_says_otherwise() {
 }
 
 #[tokio::test]
-async fn workers_may_what_the_golden_workspace_may_unless_a_call_says_otherwise() {
+async fn workers_inherit_the_golden_policy_unless_overridden() {
     let (_world, mut client) = prepared().await;
     let open = json!({"workspace_id": "gold", "allow_internet": true});
     compact(&client.call("network_policy", open).await);
@@ -79,7 +79,7 @@ async fn workers_may_what_the_golden_workspace_may_unless_a_call_says_otherwise(
 }
 
 #[tokio::test]
-async fn a_task_is_given_the_time_that_the_call_names() {
+async fn swarm_task_timeout_follows_the_call() {
     let (_world, mut client) = prepared().await;
     for (more, limit) in [(json!({}), "limit 600"), (json!({"timeout_secs": 9}), "limit 9")] {
         let ran = compact(&client.call("swarm_run", swarm(&[limit], more)).await);
@@ -91,7 +91,7 @@ async fn a_task_is_given_the_time_that_the_call_names() {
 }
 
 #[tokio::test]
-async fn what_succeeded_is_merged_into_the_target_and_that_is_the_golden_workspace_unless_named() {
+async fn swarm_merge_target_defaults_to_golden_workspace() {
     let (_world, mut client) = prepared().await;
     let other = create(&mut client, "other").await;
     let gold = compact(&client.call("workspace_info", json!({"workspace_id": "gold"})).await);
@@ -106,7 +106,7 @@ async fn what_succeeded_is_merged_into_the_target_and_that_is_the_golden_workspa
 }
 
 #[tokio::test]
-async fn swarms_of_the_same_second_are_not_in_each_others_way() {
+async fn concurrent_swarms_do_not_collide() {
     let (_world, mut client) = prepared().await;
     let mut ids = Vec::new();
     for id in ["a", "b", "c"] {

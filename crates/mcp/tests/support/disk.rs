@@ -1,4 +1,4 @@
-//! Disks of machines in memory, with their snapshots.
+//! Disks of VMs in memory, with their snapshots.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,14 +11,14 @@ use agentiso_daemon::{ChangedPath, ChangedPaths, SnapshotDiff};
 pub(crate) type Files = BTreeMap<String, (Vec<u8>, u32)>;
 pub(crate) type SharedFiles = Arc<Mutex<Files>>;
 
-/// What every file takes on these disks.
+/// Bytes that every file takes on these disks.
 const BLOCK: u64 = 4096;
 
 #[derive(Clone, Debug, Default)]
 struct Disk {
     files: SharedFiles,
     snapshots: BTreeMap<SnapshotId, Kept>,
-    /// A fork that is to come up with memory.
+    /// Whether the fork is to start with memory.
     has_memory: bool,
 }
 
@@ -47,7 +47,7 @@ impl Disks {
         });
     }
 
-    /// Whether it has memory.
+    /// Returns whether the snapshot has memory.
     pub(crate) fn restore(&self, id: WorkspaceId, snapshot: SnapshotId) -> bool {
         self.with(id, |disk| {
             let kept = disk.snapshots[&snapshot].clone();
@@ -94,7 +94,7 @@ impl Disks {
         })
     }
 
-    /// A file `/unreadable` makes file systems that cannot be compared.
+    /// A file `/unreadable` stands for file systems that cannot be compared.
     pub(crate) fn diff(&self, id: WorkspaceId, snapshot: SnapshotId) -> SnapshotDiff {
         self.with(id, |disk| {
             let (old, new) = (&disk.snapshots[&snapshot].files, disk.files.lock().expect("no panic"));

@@ -1,7 +1,7 @@
-//! Machines that exist in memory and need no boot.
+//! Fake VMs in memory, which need no boot.
 //!
-//! A fork whose name begins with `stuck` never comes up, one whose name begins with `unlucky` and ends in 2 fails, and so
-//! does everything whose name contains `broken`.
+//! A fork whose name begins with `stuck` never starts, one whose name begins with `unlucky` and ends in 2 fails, and so
+//! does every workspace whose name contains `broken`.
 
 use std::future::pending;
 use std::path::Path;
@@ -30,18 +30,18 @@ use super::local::Ports;
 
 #[derive(Debug, Default)]
 pub(crate) struct FakeMachines {
-    /// Commands and boots that wait now.
+    /// Number of commands and boots that wait.
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) disks: Disks,
     pub(crate) ports: Ports,
-    /// Memory of snapshots cannot be brought back.
+    /// Whether memory of snapshots cannot be restored.
     pub(crate) memory_is_lost: AtomicBool,
-    /// Nobody can tell how large disks are.
+    /// Whether sizes of disks are unknown.
     pub(crate) sizes_are_unknown: AtomicBool,
 }
 
 impl FakeMachines {
-    /// Resolves once exactly so many commands and boots wait.
+    /// Returns once exactly `count` commands and boots wait.
     pub(crate) async fn waiting_commands(&self, count: usize) {
         let seen = async {
             while self.waiting.load(Ordering::SeqCst) != count {
@@ -215,7 +215,7 @@ impl Machines for FakeMachines {
 
     fn erase<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), EraseFailure>> {
         self.disks.erase(spec.id);
-        // What describes it goes with it.
+        // The description goes with the workspace.
         let _ = std::fs::remove_dir_all(&spec.data_dir);
         async { Ok(()) }.boxed()
     }
@@ -349,7 +349,7 @@ impl Machine for FakeMachine {
     }
 }
 
-/// No tool carries machines in files.
+/// These tests export no workspaces to files.
 fn no_files() -> CarryFailure {
     CarryFailure::Failed { reason: "there are no files here".to_owned() }
 }

@@ -1,7 +1,8 @@
 //! A guest in memory: a few commands, a few files.
 //!
-//! Commands: `echo TEXT`, `bytes N`, `wait` (until it is killed), `late` (times out), `limit N` (whether it may take so many
-//! seconds), `signal N`, `panic`. Jobs: those of [`super::jobs`]. There is no git, only a clone and a push that nobody answers.
+//! Commands: `echo TEXT`, `bytes N`, `wait` (until it is killed), `late` (times out), `limit N` (checks its timeout in
+//! seconds), `signal N`, `panic`. Jobs: those of [`super::jobs`]. There is no git, only a clone and a push that get no
+//! reply.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use super::disk::SharedFiles;
 use super::jobs::FakeJobs;
 use super::local::Ports;
 
-/// From the contract, not from the code: a clone or a push that was given another limit fails otherwise.
+/// From the contract, not from the code: a clone or a push with another timeout fails otherwise.
 const CLONE_TIMEOUT: Duration = Duration::from_secs(300);
 const PUSH_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -45,7 +46,7 @@ impl FakeGuest {
     }
 }
 
-/// Counts something that waits for as long as it is not dropped.
+/// Counts something that waits until it is dropped.
 pub(crate) struct Waiting(Arc<AtomicUsize>);
 
 impl Waiting {
@@ -103,7 +104,7 @@ impl GuestAgent for FakeGuest {
                     });
                     return Ok(never.boxed());
                 }
-                // Scripts of a clone and of a push: there is room for the one, and no server answers.
+                // Scripts of a clone and of a push: the target of the clone is absent, and no server replies.
                 "set" if spec.command.contains("echo 'before absent'") => {
                     outcome.stdout = captured(b"before absent\n", &spec);
                 }

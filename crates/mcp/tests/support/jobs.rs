@@ -1,6 +1,7 @@
 //! Jobs of a guest in memory.
 //!
-//! Commands: `echo TEXT`, `bytes N`, `exit N`, `pwd`, `env NAME`, and `wait` and `serve`, which go on until they are killed.
+//! Commands: `echo TEXT`, `bytes N`, `exit N`, `pwd`, `env NAME`, and `wait` and `serve`, which run until they are
+//! killed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;

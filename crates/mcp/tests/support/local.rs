@@ -1,4 +1,4 @@
-//! A port of the loopback of guests, and programs that connect to it.
+//! A loopback port of fake guests, and programs that connect to it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,15 +13,15 @@ use tokio::sync::{mpsc, oneshot};
 
 type Accepting = mpsc::UnboundedSender<LocalConnection>;
 
-/// Who listens in which machine.
+/// The listener of each VM.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ports(Arc<Mutex<HashMap<WorkspaceId, Accepting>>>);
 
-/// What becomes of a program after it has asked.
+/// The behaviour of a program after its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     Reads,
-    /// Before it has read the answer.
+    /// Dies before it has read the answer.
     Dies,
 }
 
@@ -39,7 +39,7 @@ impl Ports {
         self.0.lock().expect("no panic").get(&id).is_some_and(|accepting| !accepting.is_closed())
     }
 
-    /// What a program in a machine is answered.
+    /// The answer to a program in a VM.
     pub(crate) async fn ask(&self, id: WorkspaceId, program: Program, request: &str) -> String {
         let (mut ours, stream) = tokio::io::duplex(1 << 20);
         let (tell, told) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! A client that speaks lines, and a server for it without any machine behind.
+//! A client that speaks JSON-RPC lines, and a daemon with fake VMs for it.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -22,7 +22,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::JoinHandle;
 
-/// Longer than any answer takes, even on a busy machine; only a hang reaches it.
+/// Longer than any answer takes, even on a busy host; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Client {
@@ -33,7 +33,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A session that has not said anything yet.
+    /// A session that has sent nothing yet.
     pub(crate) fn connect(session: Session, tools: &str, read_only: bool) -> Self {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
         let options = McpOptions { tools: Some(tools.to_owned()), read_only };
@@ -59,7 +59,7 @@ impl Client {
 
     pub(crate) async fn send(&mut self, line: &str) {
         let write = self.write.as_mut().expect("an open connection");
-        // One write for line and end, so that a request is never seen in two parts by chance alone.
+        // One write for line and line feed, so that a request is never split by chance.
         let line = format!("{line}\n");
         tokio::time::timeout(PATIENCE, write.write_all(line.as_bytes()))
             .await
@@ -67,8 +67,8 @@ impl Client {
             .expect("a reader");
     }
 
-    /// Sends and receives at once: a server that answers while a long line is still on its way must not be
-    /// waited for by a client that does not read.
+    /// Sends and receives at once: a server may answer while a long line is still being sent, and must not wait for a
+    /// client that does not read.
     pub(crate) async fn send_and_receive(&mut self, line: &str) -> Value {
         let mut write = self.write.take().expect("an open connection");
         let line = format!("{line}\n");
@@ -120,7 +120,7 @@ impl Client {
         answer
     }
 
-    /// Sends a request; whether a certain notification came before its answer.
+    /// Sends a request; returns whether a certain notification came before its answer.
     pub(crate) async fn request_until(&mut self, method: &str, notification: &Value) -> bool {
         self.next_id += 1;
         self.send(&json!({"jsonrpc": "2.0", "id": self.next_id, "method": method}).to_string()).await;
@@ -140,7 +140,7 @@ impl Client {
         answer["result"].clone()
     }
 
-    /// Hangs up and waits until the server's side has ended.
+    /// Disconnects and waits until the server's side has ended.
     pub(crate) async fn close(mut self) {
         self.write = None;
         drop(self.read);
@@ -148,7 +148,7 @@ impl Client {
     }
 }
 
-/// What a stateless request carries.
+/// The `_meta` of a stateless request.
 pub(crate) fn stateless_meta() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -157,7 +157,7 @@ pub(crate) fn stateless_meta() -> Value {
     })
 }
 
-/// A daemon on a directory of its own, with machines that exist in memory only.
+/// A daemon on a directory of its own, with VMs that exist in memory only.
 pub(crate) struct World {
     daemon: Daemon,
     pub(crate) machines: Arc<FakeMachines>,
@@ -195,7 +195,7 @@ async fn world_in(directory: tempfile::TempDir, more: &str) -> World {
 }
 
 impl World {
-    /// Where the notes are.
+    /// The directory of the notes.
     pub(crate) fn vault(&self) -> std::path::PathBuf {
         self.directory.path().join("vault")
     }
@@ -212,7 +212,7 @@ impl World {
         self.daemon.open_session(SessionKind::Client)
     }
 
-    /// A daemon that comes after this one. Nobody may be connected.
+    /// A daemon that is started after this one has shut down. No client may be connected.
     pub(crate) async fn restarted(self) -> Self {
         let Self { daemon, machines, directory, config } = self;
         daemon.shutdown().await;
@@ -220,7 +220,7 @@ impl World {
         Self { daemon, machines, directory, config }
     }
 
-    /// Somebody at the host's shell.
+    /// A session of the host's shell.
     pub(crate) fn shell(&self) -> Session {
         self.daemon.open_session(SessionKind::Shell)
     }

@@ -37,7 +37,7 @@ impl Teams {
         code(&mut self.client, arguments).await
     }
 
-    /// Sends a message without anything special about it.
+    /// Sends a message without special arguments.
     pub(crate) async fn send(&mut self, team: &str, from: &str, to: &str, content: &str) -> Value {
         self.done(json!({"action": "message", "name": team, "agent": from, "to": to, "content": content}))
             .await
@@ -53,7 +53,7 @@ impl Teams {
         list.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// A daemon and a session that come after these.
+    /// A daemon and a session that are started after these have ended.
     pub(crate) async fn restarted(self) -> Self {
         self.client.close().await;
         let world = self.world.restarted().await;

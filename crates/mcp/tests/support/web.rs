@@ -1,4 +1,4 @@
-//! The server over HTTP, and a client that writes whatever it is told.
+//! The server over HTTP, and a client that sends arbitrary requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Web {
         Connection { stream, buffer: Vec::new() }
     }
 
-    /// The headers of an ordinary request, and more.
+    /// The headers of an ordinary request, changed by `more`.
     pub(crate) fn headers(&self, more: &[(&str, &str)]) -> Vec<(String, String)> {
         let usual = [
             ("Host", self.address.to_string()),
@@ -82,7 +82,7 @@ impl Web {
         headers
     }
 
-    /// One request on a connection of its own. An empty value takes a usual header away.
+    /// One request on a connection of its own. An empty value removes a usual header.
     pub(crate) async fn ask(&self, method: &str, path: &str, more: &[(&str, &str)], body: &str) -> Response {
         let mut connection = self.connect().await;
         connection.send(method, path, &self.headers(more), body).await;
@@ -93,7 +93,7 @@ impl Web {
         self.ask("POST", "/mcp", more, &message.to_string()).await
     }
 
-    /// The id of a new session.
+    /// The id of a new session, and the answer to its handshake.
     pub(crate) async fn initialize(&self, version: &str) -> (String, Value) {
         let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
         let message = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
@@ -105,7 +105,7 @@ impl Web {
         (session, answer.json())
     }
 
-    /// A request that stands for itself, with the headers it must have.
+    /// A stateless request, with the headers it must have.
     pub(crate) async fn stateless(&self, id: Value, method: &str, mut params: Value) -> Response {
         params["_meta"] = stateless_meta();
         let name = params["name"].as_str().or(params["uri"].as_str()).unwrap_or_default().to_owned();
@@ -128,7 +128,7 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// By its name in lower case.
+    /// A header, by its name in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let lines = self.headers.lines().filter_map(|line| line.split_once(": "));
         lines.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
@@ -158,7 +158,7 @@ impl Connection {
         self.raw(format!("{text}\r\n{body}").as_bytes()).await;
     }
 
-    /// A server that has heard enough may close meanwhile; its answer says so.
+    /// The server may close the connection while bytes are being sent; its answer says so.
     pub(crate) async fn raw(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).await;
     }
@@ -167,7 +167,7 @@ impl Connection {
         tokio::time::timeout(PATIENCE, self.read_response()).await.expect("an answer in time")
     }
 
-    /// All that has come, once these words are in it.
+    /// Everything received, once `words` occurs in it.
     pub(crate) async fn until(&mut self, words: &str) -> String {
         let reading = async {
             loop {

@@ -1,8 +1,8 @@
-//! Tells a guest at once that a datagram of its was refused.
+//! Sends a guest an ICMP error at once when its datagram is refused.
 //!
-//! The kernel tells it too, but it counts what it tells a machine, and takes back what it may still tell whenever it carries
-//! something between two machines of the bridge: there it would rather tell them of each other. A guest that hears
-//! nothing waits for an answer that never comes.
+//! The kernel sends such errors too, but limits them per VM, and uses up that allowance whenever it forwards something
+//! between two VMs of the bridge, because it would rather redirect them to each other. A guest that gets no error waits
+//! for an answer that never comes.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with};
 use smoltcp::wire::{Icmpv4DstUnreachable, Icmpv4Message, Icmpv4Packet, IpProtocol, Ipv4Packet};
 
-/// Of what a refused packet carries, so much is repeated: the ports.
+/// Bytes of a refused packet's payload that the error quotes: the ports.
 const QUOTED: usize = 8;
 
 const IP_HEAD: usize = 20;
@@ -21,7 +21,7 @@ const ICMP_HEAD: usize = 8;
 #[derive(Debug)]
 pub(super) struct Refuser {
     socket: OwnedFd,
-    /// In whose name.
+    /// The source address of the errors.
     gateway: Ipv4Addr,
 }
 
@@ -32,17 +32,17 @@ impl Refuser {
         Ok(Self { socket, gateway })
     }
 
-    /// Tells the sender of this packet, if it is a datagram to somebody.
+    /// Sends an error to the sender of this packet, if it is a unicast datagram.
     pub(super) fn refuse(&self, packet: &[u8]) {
         let Some((to, message)) = answer(self.gateway, packet) else { return };
         let to = SocketAddrV4::new(to, 0);
         if let Err(error) = sendto(&self.socket, &message, SendFlags::DONTWAIT, &to) {
-            tracing::debug!(%error, "a guest is not told that it was refused");
+            tracing::debug!(%error, "cannot tell a guest that its packet was refused");
         }
     }
 }
 
-/// What the sender is told, as a packet. `packet` may be cut behind its ports.
+/// The ICMP error as a packet, and its destination. `packet` may be cut behind its ports.
 fn answer(from: Ipv4Addr, packet: &[u8]) -> Option<(Ipv4Addr, Vec<u8>)> {
     let head: &[u8; IP_HEAD] = packet.first_chunk()?;
     let length = usize::from(head[0] & 0xf) * 4;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_is_answered_with_its_own_head_and_ports() {
+    fn refused_datagram_is_quoted_in_the_icmp_error() {
         for options in [&[][..], &[1; 8]] {
             let refused = packet(17, [203, 0, 113, 9], options);
             let (to, message) = answer(GATEWAY, &refused).unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_datagram_to_one_machine_is_not_answered() {
+    fn only_unicast_datagrams_get_icmp_errors() {
         let mut part = packet(17, [9, 9, 9, 9], &[]);
         part[7] = 1;
         let cut = packet(17, [9, 9, 9, 9], &[])[..27].to_vec();
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_answered_or_not(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn icmp_answer_survives_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = answer(GATEWAY, &bytes);
         }
     }

@@ -1,4 +1,4 @@
-//! What can go wrong between us and the kernel.
+//! Errors of the bridge network.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -9,29 +9,31 @@ use thiserror::Error;
 pub enum BridgeError {
     #[error("the bridge network needs root (CAP_NET_ADMIN)")]
     NotPermitted,
-    #[error("another agentiso has the bridge network of this host; one at a time can")]
+    #[error("another agentiso already uses the bridge network of this host; only one can")]
     Taken,
-    #[error("{name} is there and is not agentiso's; set network.bridge_name to a name of its own")]
+    #[error(
+        "the network device {name} exists and is not agentiso's; set network.bridge_name to another name"
+    )]
     Foreign { name: String },
-    #[error("the kernel does not let us {what}: {source}")]
+    #[error("cannot {what}: {source}")]
     Kernel {
         what: String,
         #[source]
         source: io::Error,
     },
-    #[error("another machine has the address {address}")]
+    #[error("another VM has the address {address}")]
     AddressTaken { address: Ipv4Addr },
-    #[error("{address} is not an address for a machine: it is the gateway's own, or not in its network")]
+    #[error("{address} cannot be a VM's address: it is the gateway's own, or not in its network")]
     AddressForeign { address: Ipv4Addr },
 }
 
-/// Says what was being done when the kernel refused.
-pub(crate) trait Doing<T> {
-    fn doing(self, what: impl FnOnce() -> String) -> Result<T, BridgeError>;
+/// Adds to an error what was being done when the kernel refused.
+pub(crate) trait KernelContext<T> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T, BridgeError>;
 }
 
-impl<T> Doing<T> for io::Result<T> {
-    fn doing(self, what: impl FnOnce() -> String) -> Result<T, BridgeError> {
+impl<T> KernelContext<T> for io::Result<T> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T, BridgeError> {
         self.map_err(|source| match source.kind() == io::ErrorKind::PermissionDenied {
             true => BridgeError::NotPermitted,
             false => BridgeError::Kernel { what: what(), source },

@@ -1,4 +1,4 @@
-//! All machines of one bridge, and the kernel's side of it.
+//! All VMs of one bridge, and the kernel's side of it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,172 +10,172 @@ use tokio::time::Instant;
 
 use super::error::BridgeError;
 use super::flows::Counts;
-use super::place::{Knowledge, Place};
-use super::render::{self, Ground};
+use super::render::{self, BridgeLayout};
 use super::settings::BridgeSettings;
+use super::vm::{Knowledge, Vm};
 use super::wiring::Wiring;
 
-/// Bytes in a second for each megabit in it.
+/// Bytes per second in one megabit per second.
 const BYTES_PER_MEGABIT: u64 = 125_000;
 
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) settings: BridgeSettings,
-    ground: Ground,
-    places: RwLock<BTreeMap<Ipv4Addr, Arc<Place>>>,
-    /// Held while rules are made and written, so that the last that are written are the last that were made.
+    layout: BridgeLayout,
+    vms: RwLock<BTreeMap<Ipv4Addr, Arc<Vm>>>,
+    /// Locked while rules are rendered and written, so that the rules written last are those rendered last.
     wiring: Mutex<Wiring>,
-    /// What the kernel carries by itself is counted here. `None`: it cannot.
+    /// Counts of the flows that the kernel carries by itself. `None`: the kernel cannot count them.
     pub(super) counts: Option<Mutex<Counts>>,
 }
 
 impl Hub {
     pub(crate) fn new(
         settings: BridgeSettings,
-        ground: Ground,
+        layout: BridgeLayout,
         wiring: Wiring,
         counts: Option<Counts>,
     ) -> Self {
         let (wiring, counts) = (Mutex::new(wiring), counts.map(Mutex::new));
-        Self { settings, ground, places: RwLock::default(), wiring, counts }
+        Self { settings, layout, vms: RwLock::default(), wiring, counts }
     }
 
     pub(crate) fn wiring(&self) -> MutexGuard<'_, Wiring> {
         self.wiring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects a machine: a port first, behind which nothing passes, and then its rules.
-    pub(crate) fn join(&self, place: &Arc<Place>) -> Result<(), BridgeError> {
-        let address = place.seat.address;
+    /// Connects a VM: first a port, which passes nothing, and then its rules.
+    pub(crate) fn join(&self, vm: &Arc<Vm>) -> Result<(), BridgeError> {
+        let address = vm.identity.address;
         if address == self.settings.address || !self.subnet().contains(address) {
             return Err(BridgeError::AddressForeign { address });
         }
         {
-            let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
-            if places.contains_key(&address) {
+            let mut vms = self.vms.write().unwrap_or_else(PoisonError::into_inner);
+            if vms.contains_key(&address) {
                 return Err(BridgeError::AddressTaken { address });
             }
-            places.insert(address, place.clone());
+            vms.insert(address, vm.clone());
         }
         // Before its rules let anything pass.
-        self.count(place);
+        self.start_counting(vm);
         let mut wiring = self.wiring();
-        let joined = wiring.plug(place.plug()).and_then(|()| self.write(&mut wiring, Some(place)));
+        let joined = wiring.add_port(vm.port_config()).and_then(|()| self.write(&mut wiring, Some(vm)));
         drop(wiring);
-        joined.inspect_err(|_| self.leave(place))
+        joined.inspect_err(|_| self.leave(vm))
     }
 
-    /// Disconnects a machine.
-    pub(crate) fn leave(&self, place: &Place) {
-        self.places.write().unwrap_or_else(PoisonError::into_inner).remove(&place.seat.address);
+    /// Disconnects a VM.
+    pub(crate) fn leave(&self, vm: &Vm) {
+        self.vms.write().unwrap_or_else(PoisonError::into_inner).remove(&vm.identity.address);
         let mut wiring = self.wiring();
         if let Err(error) = self.write(&mut wiring, None) {
-            tracing::error!(%error, "the rules of a machine that is gone are left");
+            tracing::error!(%error, "cannot remove the rules of a VM that is gone");
         }
-        wiring.unplug(place.plug());
+        wiring.remove_port(vm.port_config());
         drop(wiring);
-        self.count_no_more(place);
+        self.stop_counting(vm);
     }
 
-    /// Removes what an earlier daemon left of machines that are gone. A machine has its place before it has a port, so under
-    /// this lock no port is without its place.
+    /// Removes what an earlier daemon left of VMs that are gone. A VM is added here before it gets a port, so under
+    /// this lock every port of ours has its VM.
     pub(crate) fn sweep(&self) -> Result<(), BridgeError> {
         let mut wiring = self.wiring();
-        let places = self.all();
-        let wanted: Vec<_> = places.iter().map(|place| place.plug()).collect();
+        let vms = self.all();
+        let wanted: Vec<_> = vms.iter().map(|vm| vm.port_config()).collect();
         wiring.sweep(&wanted)
     }
 
-    /// Writes the rules of all machines anew because those of one have changed. If that cannot be done, this one is
-    /// taken off the bridge: what it was allowed before may not be allowed any more.
-    pub(crate) fn changed(&self, place: &Place) {
-        self.rewrite(place);
-        self.review(place);
+    /// Writes the rules of all VMs again because those of one have changed. If that fails, this VM is disconnected: its
+    /// old rules may allow what is not allowed any more.
+    pub(crate) fn changed(&self, vm: &Vm) {
+        self.rewrite(vm);
+        self.review(vm);
     }
 
-    fn rewrite(&self, place: &Place) {
+    fn rewrite(&self, vm: &Vm) {
         let mut wiring = self.wiring();
-        let written = self.write(&mut wiring, Some(place));
-        let was_cut = place.cut.swap(written.is_err(), Ordering::SeqCst);
+        let written = self.write(&mut wiring, Some(vm));
+        let was_cut = vm.disconnected.swap(written.is_err(), Ordering::SeqCst);
         let reconnected = match written {
-            Ok(()) if was_cut => wiring.mend(&place.tap),
+            Ok(()) if was_cut => wiring.bring_up(&vm.tap),
             Ok(()) => Ok(()),
             Err(error) => {
-                tracing::error!(device = place.tap, %error, "its rules cannot be written: it is disconnected");
-                wiring.cut(&place.tap)
+                tracing::error!(device = vm.tap, %error, "cannot write its rules; it is disconnected");
+                wiring.take_down(&vm.tap)
             }
         };
         if let Err(error) = reconnected {
-            tracing::error!(device = place.tap, %error, "its port is not as it should be");
+            tracing::error!(device = vm.tap, %error, "cannot bring its port up or down");
         }
     }
 
-    fn write(&self, wiring: &mut Wiring, changed: Option<&Place>) -> Result<(), BridgeError> {
-        let places = self.all();
-        let guests: Vec<_> = places.iter().map(|place| place.guest()).collect();
-        let written = wiring.set_rules(&render::tables(&self.ground, &guests));
-        written.inspect_err(|_| places.iter().for_each(|place| place.not_written()))?;
+    fn write(&self, wiring: &mut Wiring, changed: Option<&Vm>) -> Result<(), BridgeError> {
+        let vms = self.all();
+        let guests: Vec<_> = vms.iter().map(|vm| vm.guest()).collect();
+        let written = wiring.set_rules(&render::tables(&self.layout, &guests));
+        written.inspect_err(|_| vms.iter().for_each(|vm| vm.not_written()))?;
         match changed {
             None => Ok(()),
-            Some(place) => {
-                let megabits = place.guard.policy().bandwidth_mbps;
-                wiring.set_rate(&place.tap, megabits.map(|megabits| u64::from(megabits) * BYTES_PER_MEGABIT))
+            Some(vm) => {
+                let megabits = vm.guard.policy().bandwidth_mbps;
+                wiring.set_rate(&vm.tap, megabits.map(|megabits| u64::from(megabits) * BYTES_PER_MEGABIT))
             }
         }
     }
 
-    /// Has the rules know the addresses that a guest is about to be told.
-    pub(crate) fn learn(&self, place: &Place, told: &[(Ipv4Addr, Instant)]) {
+    /// Adds the addresses that a guest is about to receive to the rules.
+    pub(crate) fn learn(&self, vm: &Vm, told: &[(Ipv4Addr, Instant)]) {
         let mut new = Vec::new();
         let mut outdated = false;
         for (address, until) in told.iter().filter(|(address, _)| !self.is_neighbour(*address)) {
-            match place.bind(*address, *until) {
+            match vm.bind(*address, *until) {
                 Knowledge::Current => {}
                 Knowledge::None => new.push(*address),
                 Knowledge::Outdated => outdated = true,
             }
         }
-        if !render::names_matter(&place.guard.policy()) {
+        if !render::names_matter(&vm.guard.policy()) {
             return;
         }
         if outdated {
-            return self.rewrite(place);
+            return self.rewrite(vm);
         }
         if new.is_empty() {
             return;
         }
-        let added = self.wiring().add_elements(&render::named_sets(&place.guest_told(&new)));
+        let added = self.wiring().add_elements(&render::named_sets(&vm.guest_told(&new)));
         if let Err(error) = added {
-            tracing::debug!(device = place.tap, %error, "addresses of a name are written with all rules");
-            self.rewrite(place);
+            tracing::debug!(device = vm.tap, %error, "cannot add the addresses of a name; writing all rules instead");
+            self.rewrite(vm);
         }
     }
 
     pub(crate) fn subnet(&self) -> Network {
-        self.ground.subnet
+        self.layout.subnet
     }
 
-    /// Whether this is an address of the machines' network.
+    /// Whether this is an address in the VMs' network.
     pub(crate) fn is_neighbour(&self, address: Ipv4Addr) -> bool {
         address != self.settings.address && self.subnet().contains(address)
     }
 
-    pub(crate) fn place_at(&self, address: Ipv4Addr) -> Option<Arc<Place>> {
-        self.places.read().unwrap_or_else(PoisonError::into_inner).get(&address).cloned()
+    pub(crate) fn vm_at(&self, address: Ipv4Addr) -> Option<Arc<Vm>> {
+        self.vms.read().unwrap_or_else(PoisonError::into_inner).get(&address).cloned()
     }
 
-    pub(crate) fn place_of(&self, client: SocketAddr) -> Option<Arc<Place>> {
+    pub(crate) fn vm_of(&self, client: SocketAddr) -> Option<Arc<Vm>> {
         match client.ip() {
-            IpAddr::V4(address) => self.place_at(address),
+            IpAddr::V4(address) => self.vm_at(address),
             IpAddr::V6(_) => None,
         }
     }
 
-    pub(crate) fn by_name(&self, name: &str) -> Option<Arc<Place>> {
-        self.all().into_iter().find(|place| place.name() == name)
+    pub(crate) fn by_name(&self, name: &str) -> Option<Arc<Vm>> {
+        self.all().into_iter().find(|vm| vm.name() == name)
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Place>> {
-        self.places.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    pub(crate) fn all(&self) -> Vec<Arc<Vm>> {
+        self.vms.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Links, addresses and neighbours of the kernel, as `ip` and `bridge` set them.
+//! Sets the kernel's links, addresses and neighbours, as `ip` and `bridge` do.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -55,9 +55,9 @@ pub(crate) struct Link {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) mac: Option<[u8; 6]>,
-    /// `bridge`, `tun`; `None` for hardware.
+    /// `bridge` or `tun`; `None` for hardware.
     pub(crate) kind: Option<String>,
-    /// Whether somebody is at the other end.
+    /// Whether something is connected at the other end.
     pub(crate) carrier: bool,
 }
 
@@ -78,7 +78,7 @@ impl Links {
         Ok(self.all()?.into_iter().find(|link| link.name == name))
     }
 
-    /// Makes a bridge with this hardware address, which it keeps whatever is connected to it.
+    /// Creates a bridge with this fixed hardware address, which ports do not change.
     pub(crate) fn make_bridge(&mut self, name: &str, mac: [u8; 6]) -> io::Result<()> {
         let mut message = link_message(NEW_LINK, CREATE | EXCLUSIVE, 0);
         message.text(attribute::NAME, name).bytes(attribute::ADDRESS, &mac);
@@ -88,7 +88,7 @@ impl Links {
         self.0.request(message)
     }
 
-    /// Gives a link its size and brings it up.
+    /// Sets a link's MTU and brings it up.
     pub(crate) fn raise(&mut self, index: u32, mtu: u16) -> io::Result<()> {
         let mut message = link_message(NEW_LINK, 0, index);
         message.number(attribute::MTU, u32::from(mtu));
@@ -104,7 +104,8 @@ impl Links {
         self.0.request(link_message(DELETE_LINK, 0, index))
     }
 
-    /// Makes a link a port of a bridge that hears and reaches no other such port, and gets only what is meant for it.
+    /// Makes a link an isolated port of a bridge: it exchanges nothing with other such ports, and gets only frames
+    /// addressed to it.
     pub(crate) fn make_port(&mut self, index: u32, bridge: u32) -> io::Result<()> {
         let mut message = link_message(NEW_LINK, 0, index);
         message.number(attribute::MASTER, bridge);
@@ -113,7 +114,7 @@ impl Links {
         message.nest(attribute::INFO, |info| {
             info.text(attribute::PORT_KIND, "bridge").nest(attribute::PORT_DATA, |data| {
                 data.byte(attribute::PORT_ISOLATED, 1);
-                // What a guest says about where it is must not move anything.
+                // A guest's frames must not change the bridge's address table.
                 data.byte(attribute::PORT_LEARNING, 0);
                 data.byte(attribute::PORT_UNICAST_FLOOD, 0);
                 data.byte(attribute::PORT_MULTICAST_FLOOD, 0);
@@ -131,14 +132,14 @@ impl Links {
         self.0.request(message)
     }
 
-    /// Which card an address is at, so that nobody has to be asked and nobody can answer falsely.
+    /// Fixes the hardware address of an IP address, so that no ARP request is needed and no false answer has an effect.
     pub(crate) fn set_neighbour(&mut self, index: u32, address: Ipv4Addr, mac: [u8; 6]) -> io::Result<()> {
         let mut message = neighbour_message(NEW_NEIGHBOUR, AF_INET, index, PERMANENT, 0);
         message.bytes(1, &address.octets()).bytes(2, &mac);
         self.0.request(message)
     }
 
-    /// The addresses that were fixed at a link.
+    /// The addresses with fixed neighbour entries at a link.
     pub(crate) fn fixed_neighbours(&mut self, index: u32) -> io::Result<Vec<Ipv4Addr>> {
         let listed = self.0.list(neighbour_message(GET_NEIGHBOUR, AF_INET, 0, 0, 0))?;
         let fixed = listed.iter().filter_map(|message| {
@@ -157,7 +158,7 @@ impl Links {
         self.0.request(message)
     }
 
-    /// Which port of the bridge a card is at.
+    /// Fixes the port of the bridge that a network card is at.
     pub(crate) fn set_card(&mut self, port: u32, mac: [u8; 6]) -> io::Result<()> {
         /// `NUD_NOARP`, which means a fixed entry here, and `NTF_MASTER`: in the bridge's table.
         const FIXED: u16 = 0x40;
@@ -167,12 +168,12 @@ impl Links {
         self.0.request(message)
     }
 
-    /// Limits what goes out by a link, in bytes in a second. `None`: as fast as it goes.
+    /// Limits the output of a link, in bytes per second. `None`: unlimited.
     pub(crate) fn set_rate(&mut self, index: u32, rate: Option<u64>) -> io::Result<()> {
         match rate {
             Some(rate) => self.0.request(super::rate::limit(index, rate)),
             None => match self.0.request(super::rate::no_limit(index)) {
-                // There was none.
+                // There was no limit.
                 Err(error) if matches!(error.raw_os_error(), Some(2 | 22)) => Ok(()),
                 result => result,
             },

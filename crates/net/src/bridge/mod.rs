@@ -1,30 +1,30 @@
-//! The bridge: machines on TAP devices at a bridge of the host's kernel, which needs root.
+//! The bridge: VMs on TAP devices at a bridge of the host's kernel, which needs root.
 //!
-//! The same guard decides as in the gateway; the kernel enforces what packets can express, and we do the rest:
+//! The same guard decides as in the gateway. The kernel enforces what can be decided by packets, and we do the rest:
 //!
 //! ```text
 //!            ┌ wiring ─ links, tap, rate ┐        ┌ render ── nft ┐
 //! QEMU ─TAP──┤ isolated port, own MAC,   ├─bridge─┤ may it pass?  ├─┬─ relay ──── host's TCP sockets
 //!            │ fixed neighbours          │        │ both ways     │ ├─ names, service: the resolver, the daemon
 //!            └───────────────────────────┘        └───────────────┘ ├─ forwarded datagrams, masqueraded
-//!                                                                   └─ refusals, flows ─ the machine's log
+//!                                                                   └─ refusals, flows ─ the VM's log
 //! ```
 //!
-//! It lives beside the gateway because it shares guard, names, gate, forwards and log with it. All rules that
-//! judge are in two tables of our own, rendered from the policies by pure functions and replaced as a whole, so writing them
-//! twice, or after a crash, comes to the same. A third one counts what passes, for the log.
+//! It shares guard, names, gate, forwards and log with the gateway. All rules that judge are in two tables of our own,
+//! rendered from the policies by pure functions and replaced as a whole, so writing them twice, or after a crash, has
+//! the same result. A third table counts what passes, for the log.
 
 mod answer;
-mod climb;
 mod error;
 mod flows;
+mod guest_to_host;
 mod hub;
 mod links;
-mod named;
+mod name_access;
 mod names;
+mod nflog;
 mod nft;
 mod open;
-mod place;
 mod port;
 mod rate;
 mod refusals;
@@ -33,7 +33,7 @@ mod render;
 mod service;
 mod settings;
 mod tap;
-mod told;
+mod vm;
 mod wiring;
 
 #[cfg(test)]

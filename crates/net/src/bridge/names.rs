@@ -1,6 +1,6 @@
-//! The name service, as the guests see it: port 53 of the gateway, which the kernel brings to our sockets.
+//! The name service for guests: port 53 of the gateway, which the kernel redirects to our sockets.
 //!
-//! An address is in the rules before the guest is told of it, so what it opens next is let out.
+//! An address is added to the rules before the guest receives it, so that its next connection is let out.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::time::Instant;
 
 use super::hub::Hub;
-use super::place::Place;
+use super::vm::Vm;
 use crate::dns::{Neighbours, RefusedName, Reply};
 use crate::gateway::names::{IDLE, PORT, SHORTEST};
 use crate::rules::{GRACE, Transport};
 
-/// Queries are small; what is longer is none.
+/// Longest query.
 const MAX_QUERY: usize = 4096;
 
-/// Until a socket that failed is asked again.
+/// Pause after a socket has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers queries over UDP, until the bridge is closed.
@@ -32,19 +32,19 @@ pub(super) async fn serve_datagrams(hub: Arc<Hub>, socket: UdpSocket) {
         let (length, client) = match socket.recv_from(&mut space).await {
             Ok(received) => received,
             Err(error) => {
-                tracing::debug!(%error, "a query cannot be received");
+                tracing::debug!(%error, "cannot receive a DNS query");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
-        let Some(place) = hub.place_of(client) else { continue };
-        // Over the limit it is dropped: the guest asks again, and later.
-        let Ok(permit) = place.queries.clone().try_acquire_owned() else { continue };
+        let Some(vm) = hub.vm_of(client) else { continue };
+        // Dropped over the limit: the guest asks again later.
+        let Ok(permit) = vm.queries.clone().try_acquire_owned() else { continue };
         let (hub, socket, query) = (hub.clone(), socket.clone(), space[..length].to_vec());
-        let asking = place.clone();
-        place.spawn(async move {
+        let asking = vm.clone();
+        vm.spawn(async move {
             if let Some(answer) = answer(&hub, &asking, &query, Transport::Udp, client.port()).await {
-                // A guest that is gone needs no answer.
+                // An error means that the guest is gone and needs no answer.
                 let _ = socket.send_to(&answer, client).await;
             }
             drop(permit);
@@ -57,23 +57,23 @@ pub(super) async fn serve_connections(hub: Arc<Hub>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {
-                let Some(place) = hub.place_of(client) else { continue };
-                let Ok(permit) = place.flows.clone().try_acquire_owned() else { continue };
-                let (hub, asking) = (hub.clone(), place.clone());
-                place.spawn(async move {
+                let Some(vm) = hub.vm_of(client) else { continue };
+                let Ok(permit) = vm.flows.clone().try_acquire_owned() else { continue };
+                let (hub, asking) = (hub.clone(), vm.clone());
+                vm.spawn(async move {
                     serve(&hub, &asking, stream, client).await;
                     drop(permit);
                 });
             }
             Err(error) => {
-                tracing::debug!(%error, "a connection for names cannot be accepted");
+                tracing::debug!(%error, "cannot accept a DNS connection");
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
 }
 
-async fn serve(hub: &Hub, place: &Place, mut stream: TcpStream, client: SocketAddr) {
+async fn serve(hub: &Hub, vm: &Vm, mut stream: TcpStream, client: SocketAddr) {
     let mut query = Vec::new();
     loop {
         let received = tokio::time::timeout(IDLE, async {
@@ -82,8 +82,8 @@ async fn serve(hub: &Hub, place: &Place, mut stream: TcpStream, client: SocketAd
             stream.read_exact(&mut query).await.ok()
         });
         let Ok(Some(_)) = received.await else { return };
-        let Ok(_permit) = place.queries.acquire().await else { return };
-        let Some(answer) = answer(hub, place, &query, Transport::Tcp, client.port()).await else { return };
+        let Ok(_permit) = vm.queries.acquire().await else { return };
+        let Some(answer) = answer(hub, vm, &query, Transport::Tcp, client.port()).await else { return };
         let Ok(length) = u16::try_from(answer.len()) else { return };
         let message = [&length.to_be_bytes()[..], &answer].concat();
         if stream.write_all(&message).await.is_err() {
@@ -92,26 +92,20 @@ async fn serve(hub: &Hub, place: &Place, mut stream: TcpStream, client: SocketAd
     }
 }
 
-async fn answer(
-    hub: &Hub,
-    place: &Place,
-    query: &[u8],
-    transport: Transport,
-    guest_port: u16,
-) -> Option<Vec<u8>> {
-    let neighbours = Known { hub, place };
+async fn answer(hub: &Hub, vm: &Vm, query: &[u8], transport: Transport, guest_port: u16) -> Option<Vec<u8>> {
+    let neighbours = ReachableVms { hub, vm };
     let names = &hub.settings.names;
-    let Reply { bytes, refused } = names.answer(&place.guard, &neighbours, query, transport).await?;
+    let Reply { bytes, refused } = names.answer(&vm.guard, &neighbours, query, transport).await?;
     if let Some(RefusedName { name, refusal }) = refused {
         let us = SocketAddrV4::new(hub.settings.address, PORT);
-        place.refused(transport, Some(guest_port), us, Some(name), refusal.message);
+        vm.refused(transport, Some(guest_port), us, Some(name), refusal.message);
     }
-    hub.learn(place, &told(&bytes));
+    hub.learn(vm, &addresses_in(&bytes));
     Some(bytes)
 }
 
-/// The addresses in an answer, and until when the guest may rely on them.
-fn told(answer: &[u8]) -> Vec<(Ipv4Addr, Instant)> {
+/// The addresses in an answer, each with the time until which the guest may rely on it.
+fn addresses_in(answer: &[u8]) -> Vec<(Ipv4Addr, Instant)> {
     let now = Instant::now();
     let Ok(message) = Message::from_vec(answer) else { return Vec::new() };
     let address = |record: &Record| {
@@ -121,15 +115,15 @@ fn told(answer: &[u8]) -> Vec<(Ipv4Addr, Instant)> {
     message.answers.iter().filter_map(address).collect()
 }
 
-/// The machines that one of them may reach by name.
-struct Known<'a> {
+/// The VMs that one VM may reach by name.
+struct ReachableVms<'a> {
     hub: &'a Hub,
-    place: &'a Place,
+    vm: &'a Vm,
 }
 
-impl Neighbours for Known<'_> {
+impl Neighbours for ReachableVms<'_> {
     fn address_of(&self, host: &str) -> Option<Ipv4Addr> {
         let other = self.hub.by_name(host)?;
-        self.place.may_reach(&other).then_some(other.seat.address)
+        self.vm.may_reach(&other).then_some(other.identity.address)
     }
 }

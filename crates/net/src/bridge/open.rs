@@ -10,23 +10,23 @@ use agentiso_core::network::Network;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 
-use super::error::{BridgeError, Doing};
+use super::error::{BridgeError, KernelContext};
 use super::hub::Hub;
-use super::place::Place;
 use super::port::Port;
-use super::render::{self, Ground, ServicePorts};
+use super::render::{self, BridgeLayout, ServicePorts};
 use super::settings::BridgeSettings;
+use super::vm::Vm;
 use super::wiring::Wiring;
-use super::{flows, names, refusals, relay, service, tap, told};
-use crate::gateway::Seat;
+use super::{flows, names, nflog, refusals, relay, service, tap};
+use crate::gateway::NetIdentity;
 use crate::log::FlowLog;
 use crate::rules::Guard;
 
-/// An abstract socket of this name says who has the bridge: there is one of it in each network namespace, as of our
-/// tables, and it goes with its process.
+/// The owner of the bridge binds an abstract socket of this name: there is one per network namespace, as of our tables,
+/// and it disappears with its process.
 const OWNER: &[u8] = b"agentiso-bridge";
 
-/// All machines of one daemon. Dropped or closed, nothing of it is left in the kernel, unless a machine is still
+/// All VMs of one daemon. When it is dropped or closed, nothing of it is left in the kernel, unless a VM is still
 /// connected.
 #[derive(Debug)]
 pub struct Bridge {
@@ -36,24 +36,24 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Sets up the bridge, or takes up the one that an earlier daemon left. Must be called within the runtime.
+    /// Sets up the bridge, or takes over the one that an earlier daemon left. Must be called within the runtime.
     pub fn open(settings: BridgeSettings) -> Result<Self, BridgeError> {
         let owner = own()?;
         let BridgeSettings { name, address, prefix, mtu, .. } = &settings;
         let mut wiring = Wiring::open(name, *address, *prefix, *mtu)?;
         Self::serve(settings, &mut wiring)
             .inspect_err(|_| wiring.close())
-            .map(|(settings, ground, sockets)| Self::start(settings, ground, wiring, sockets, owner))
+            .map(|(settings, layout, sockets)| Self::start(settings, layout, wiring, sockets, owner))
     }
 
     fn serve(
         settings: BridgeSettings,
         wiring: &mut Wiring,
-    ) -> Result<(BridgeSettings, Ground, Sockets), BridgeError> {
+    ) -> Result<(BridgeSettings, BridgeLayout, Sockets), BridgeError> {
         let sockets = Sockets::open(settings.address, settings.services.len())
-            .doing(|| format!("listen at {}", settings.address))?;
-        let ports = sockets.ports().doing(|| format!("listen at {}", settings.address))?;
-        let ground = Ground {
+            .context(|| format!("listen on {}", settings.address))?;
+        let ports = sockets.ports().context(|| format!("listen on {}", settings.address))?;
+        let layout = BridgeLayout {
             bridge: settings.name.clone(),
             gateway: settings.address,
             subnet: Network::around(settings.address, settings.prefix),
@@ -67,28 +67,28 @@ impl Bridge {
             log_group: refusals::GROUP,
             flows_group: flows::GROUP,
         };
-        // Whatever an earlier daemon allowed: nothing passes until its machines are here again.
-        wiring.set_rules(&render::tables(&ground, &[]))?;
-        Ok((settings, ground, sockets))
+        // Revokes what an earlier daemon allowed: nothing passes until its VMs are attached again.
+        wiring.set_rules(&render::tables(&layout, &[]))?;
+        Ok((settings, layout, sockets))
     }
 
     fn start(
         settings: BridgeSettings,
-        ground: Ground,
+        layout: BridgeLayout,
         wiring: Wiring,
         sockets: Sockets,
         owner: UnixListener,
     ) -> Self {
         let counted =
-            flows::Counts::open(&ground).and_then(|counts| Ok((counts, told::listen(flows::GROUP)?)));
+            flows::Counts::open(&layout).and_then(|counts| Ok((counts, nflog::listen(flows::GROUP)?)));
         let (counts, news) = match counted {
             Ok((counts, news)) => (Some(counts), Some(news)),
             Err(error) => {
-                tracing::warn!(%error, "what the kernel carries by itself is in the machines' logs when it is refused only");
+                tracing::warn!(%error, "cannot count what the kernel forwards by itself; the logs of VMs show it only when it is refused");
                 (None, None)
             }
         };
-        let hub = Arc::new(Hub::new(settings, ground, wiring, counts));
+        let hub = Arc::new(Hub::new(settings, layout, wiring, counts));
         let ended = CancellationToken::new();
         let spawn = |work: futures::future::BoxFuture<'static, ()>| {
             tokio::spawn(ended.clone().run_until_cancelled_owned(work));
@@ -102,27 +102,33 @@ impl Bridge {
         if let Some(news) = news {
             spawn(Box::pin(flows::serve(hub.clone(), news)));
         }
-        match told::listen(refusals::GROUP) {
+        match nflog::listen(refusals::GROUP) {
             Ok(log) => spawn(Box::pin(refusals::serve(hub.clone(), log))),
-            Err(error) => tracing::warn!(%error, "what the kernel refuses is not in the machines' logs"),
+            Err(error) => tracing::warn!(%error, "cannot record what the kernel refuses in the logs of VMs"),
         }
         Self { hub, ended, _owner: owner }
     }
 
-    /// Makes a port for a machine whose QEMU opens the device `tap`, now or later. What is carried for it is carried by the
-    /// runtime that this is called within.
-    pub fn attach(&self, seat: Seat, tap: &str, guard: Guard, log: FlowLog) -> Result<Port, BridgeError> {
-        let place = Arc::new(Place::new(seat, tap.to_owned(), guard, log, self.hub.settings.limits));
-        self.hub.join(&place)?;
-        Ok(Port::new(place, self.hub.clone()))
+    /// Creates a port for a VM whose QEMU opens the device `tap`, before or after this call. The VM's traffic is
+    /// carried by the runtime that this is called within.
+    pub fn attach(
+        &self,
+        identity: NetIdentity,
+        tap: &str,
+        guard: Guard,
+        log: FlowLog,
+    ) -> Result<Port, BridgeError> {
+        let vm = Arc::new(Vm::new(identity, tap.to_owned(), guard, log, self.hub.settings.limits));
+        self.hub.join(&vm)?;
+        Ok(Port::new(vm, self.hub.clone()))
     }
 
-    /// Removes the ports and addresses that an earlier daemon left and whose machines are gone.
+    /// Removes the ports and addresses that an earlier daemon left and whose VMs are gone.
     pub fn sweep(&self) -> Result<(), BridgeError> {
         self.hub.sweep()
     }
 
-    /// Ends what is served and removes what is in the kernel. For when all machines are gone.
+    /// Stops serving and removes everything from the kernel. Call it when all VMs are gone.
     pub fn close(&self) {
         self.ended.cancel();
         self.hub.wiring().close();
@@ -138,14 +144,14 @@ impl Drop for Bridge {
 }
 
 fn own() -> Result<UnixListener, BridgeError> {
-    let name = SocketAddr::from_abstract_name(OWNER).doing(|| "take the bridge".to_owned())?;
+    let name = SocketAddr::from_abstract_name(OWNER).context(|| "claim the bridge".to_owned())?;
     UnixListener::bind_addr(&name).map_err(|source| match source.kind() == io::ErrorKind::AddrInUse {
         true => BridgeError::Taken,
-        false => BridgeError::Kernel { what: "take the bridge".to_owned(), source },
+        false => BridgeError::Kernel { what: "claim the bridge".to_owned(), source },
     })
 }
 
-/// What we listen with, at the gateway's address.
+/// Our listening sockets at the gateway's address.
 #[derive(Debug)]
 struct Sockets {
     relay: TcpListener,

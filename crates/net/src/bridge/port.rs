@@ -1,4 +1,4 @@
-//! A machine's connection to the bridge, held by whoever runs the machine.
+//! A VM's connection to the bridge, held by the daemon while the workspace exists.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, SocketAddrV4};
@@ -11,61 +11,62 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::hub::Hub;
-use super::place::Place;
 use super::relay::Ends;
+use super::vm::Vm;
 use crate::budget::Budget;
 use crate::gateway::account::Account;
 use crate::gateway::flow::End;
-use crate::gateway::forward::{Forwards, Inbound, NOBODY};
+use crate::gateway::forward::{Forwards, Inbound, NOT_RUNNING};
 use crate::gateway::settings::CONNECT_DEADLINE;
 use crate::gateway::{Ending, Forward, ForwardError};
 use crate::rules::Transport;
 
-/// Dropped, the machine is taken off the bridge: its rules, flows, forwards and its device go.
+/// Dropping it takes the VM off the bridge: its rules, flows, forwards and TAP device are removed.
 #[derive(Debug)]
 pub struct Port {
-    place: Arc<Place>,
+    vm: Arc<Vm>,
     hub: Arc<Hub>,
     forwards: Forwards,
 }
 
 impl Port {
-    pub(crate) fn new(place: Arc<Place>, hub: Arc<Hub>) -> Self {
-        Self { place, hub, forwards: Forwards::default() }
+    pub(crate) fn new(vm: Arc<Vm>, hub: Arc<Hub>) -> Self {
+        Self { vm, hub, forwards: Forwards::default() }
     }
 
-    /// What the machine may reach from here on. What is open and no longer allowed ends.
+    /// Changes the policy. Open flows that are no longer allowed end.
     pub fn set_policy(&self, policy: NetworkPolicy) {
-        self.place.guard.set_policy(policy);
-        self.hub.changed(&self.place);
+        self.vm.guard.set_policy(policy);
+        self.hub.changed(&self.vm);
     }
 
-    /// Has other machines find it by another host name.
+    /// Changes the host name that other VMs find it by.
     pub fn set_name(&self, name: &str) {
-        self.place.set_name(name);
+        self.vm.set_name(name);
     }
 
-    /// Machines that share a group reach each other whatever their policies say about other machines.
+    /// VMs that share a group reach each other whatever their policies say about other VMs.
     pub fn set_groups(&self, groups: BTreeSet<String>) {
-        self.place.set_groups(groups);
-        self.hub.changed(&self.place);
+        self.vm.set_groups(groups);
+        self.hub.changed(&self.vm);
     }
 
-    /// Listens on the host's loopback for connections to a port of the guest. Without a port of the host, a free
-    /// one is taken.
+    /// Listens on the host's loopback for connections to a port of the guest. Without a given host port, a free one is
+    /// taken.
     pub fn add_forward(&self, guest_port: u16, host_port: Option<u16>) -> Result<Forward, ForwardError> {
         self.add_forward_avoiding(guest_port, host_port, &BTreeSet::new())
     }
 
-    /// The same, with ports of the host that are somebody else's, whether they listen there now or not.
+    /// The same, but never takes one of these host ports, which belong to others even if nothing listens there at
+    /// present.
     pub fn add_forward_avoiding(
         &self,
         guest_port: u16,
         host_port: Option<u16>,
         avoid: &BTreeSet<u16>,
     ) -> Result<Forward, ForwardError> {
-        let _runtime = self.place.runtime.enter();
-        self.forwards.add(&self.place, guest_port, host_port, avoid)
+        let _runtime = self.vm.runtime.enter();
+        self.forwards.add(&self.vm, guest_port, host_port, avoid)
     }
 
     /// Ends a forward and the connections that came through it.
@@ -73,27 +74,27 @@ impl Port {
         self.forwards.remove(guest_port)
     }
 
-    /// Bytes that the buffers of its connections have, and may have at most.
+    /// Bytes that the buffers of its connections hold, and the most they may hold.
     pub fn buffered(&self) -> (usize, usize) {
-        (self.place.budget.used(), Budget::most(self.hub.settings.limits.flows))
+        (self.vm.budget.used(), Budget::most(self.hub.settings.limits.flows))
     }
 
-    /// A machine is about to have the place.
+    /// Call it before a VM starts to use this attachment.
     pub fn occupy(&self) {
-        self.place.occupy();
+        self.vm.occupy();
     }
 
-    /// The machine is gone for good: what is carried for it is cut, and who connects to it is refused until
-    /// [`occupy`](Self::occupy). Nothing of it is left when this has come to its end.
+    /// Call it when the VM has ended for good. Its connections are cut, and new connections to it are refused until
+    /// [`occupy`](Self::occupy). When the future completes, nothing of it is left.
     pub fn vacate(&self) -> impl Future<Output = ()> + Send + 'static {
-        let (place, hub) = (self.place.clone(), self.hub.clone());
+        let (vm, hub) = (self.vm.clone(), self.hub.clone());
         async move {
-            place.clone().vacate().await;
-            hub.part(&place);
+            vm.clone().vacate().await;
+            hub.end_flows_of(&vm);
         }
     }
 
-    /// Takes the machine off the bridge and waits until nothing of it is left, but not for ever.
+    /// Takes the VM off the bridge and waits until its tasks have ended, but not for ever.
     pub async fn detach(self) {
         self.vacate().await;
         drop(self);
@@ -102,13 +103,13 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        self.place.ended.cancel();
-        self.place.tasks.close();
-        self.hub.leave(&self.place);
+        self.vm.ended.cancel();
+        self.vm.tasks.close();
+        self.hub.leave(&self.vm);
     }
 }
 
-/// A client whose server has not answered. Dropped, it is reset: a connection that just ends would look like an empty
+/// A client whose server has not answered. Dropping it resets the connection: an orderly end would look like an empty
 /// answer.
 struct Unanswered(Option<TcpStream>);
 
@@ -120,7 +121,7 @@ impl Drop for Unanswered {
     }
 }
 
-impl Inbound for Place {
+impl Inbound for Vm {
     fn tasks(&self) -> &TaskTracker {
         &self.tasks
     }
@@ -129,7 +130,8 @@ impl Inbound for Place {
         &self.ended
     }
 
-    /// Carries a connection of the host into the guest, from the gateway's address. What cannot be carried is reset.
+    /// Carries a connection from the host into the guest, from the gateway's address. If that is not possible, it is
+    /// reset.
     fn open_inbound(
         self: &Arc<Self>,
         host: TcpStream,
@@ -140,13 +142,13 @@ impl Inbound for Place {
         let SocketAddr::V4(client) = client else { return };
         if self.is_vacant() {
             let _ = host.set_zero_linger();
-            return self.refused(Transport::Tcp, Some(guest_port), client, None, NOBODY.to_owned());
+            return self.refused(Transport::Tcp, Some(guest_port), client, None, NOT_RUNNING.to_owned());
         }
         let Ok(permit) = self.flows.clone().try_acquire_owned() else {
-            let message = "the VM has as many connections as it may have".to_owned();
+            let message = "the VM has reached its limit of connections".to_owned();
             return self.refused(Transport::Tcp, Some(guest_port), client, None, message);
         };
-        let guest = SocketAddrV4::new(self.seat.address, guest_port);
+        let guest = SocketAddrV4::new(self.identity.address, guest_port);
         let mut account =
             Account::opened(&self.log, Transport::Tcp, guest_port, client, "port_forward", None)
                 .if_not_opened(format!("nothing listens on port {guest_port} in the guest"));
@@ -154,23 +156,23 @@ impl Inbound for Place {
             let mut client = Unanswered(Some(host));
             let connected = tokio::time::timeout(CONNECT_DEADLINE, TcpStream::connect(guest)).await;
             let Ok(Ok(inside)) = connected else {
-                account.ends(&End::NotOpened);
-                // Before the client is told, so that it finds the reason in the log.
+                account.set_end(&End::NotOpened);
+                // Before the client is reset, so that the reason is already in the log.
                 return drop(account);
             };
             let Some(host) = client.0.take() else { return };
-            // Only how soon small pieces are sent depends on it.
+            // It only affects how soon small pieces are sent.
             let _ = host.set_nodelay(true);
             let _ = inside.set_nodelay(true);
             let mut ends = Ends { guest: inside, host, finished: false };
             match tokio::io::copy_bidirectional(&mut ends.host, &mut ends.guest).await {
-                // Up is from the guest, here as everywhere.
+                // "Up" is from the guest, as everywhere.
                 Ok((down, up)) => {
                     account.up = up;
                     account.down = down;
                     ends.finished = true;
                 }
-                Err(_) => account.ends(&End::HostReset),
+                Err(_) => account.set_end(&End::HostReset),
             }
             drop((account, permit));
         });

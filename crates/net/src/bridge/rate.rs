@@ -1,4 +1,4 @@
-//! A link's rate, as `tc` sets it: a token bucket that lets packets wait.
+//! Limits a link's rate, as `tc` does: a token bucket filter that queues packets.
 
 use crate::netlink::Message;
 
@@ -8,14 +8,14 @@ const DELETE_QUEUE: u16 = 37;
 /// `NLM_F_CREATE | NLM_F_REPLACE`.
 const PUT: u16 = 0x500;
 
-/// `TC_H_ROOT`: in the place of the link's own queue.
+/// `TC_H_ROOT`: replaces the link's own queue.
 const ROOT: u32 = u32::MAX;
 
-/// What may pass at once: a few of the largest packets, and at high rates what comes within some milliseconds.
+/// Smallest burst: a few of the largest packets. At high rates a burst is what comes within some milliseconds.
 const BURST: u32 = 256 << 10;
 const BURSTS_PER_SECOND: u64 = 200;
 
-/// What may wait. More would only add delay.
+/// Bytes that may wait. More would only add delay.
 const WAITING: u32 = 1 << 20;
 
 /// `TC_LINKLAYER_ETHERNET`.
@@ -31,7 +31,7 @@ pub(super) fn limit(index: u32, rate: u64) -> Message {
         // No peak rate.
         parameters.extend([0; 12]);
         parameters.extend(WAITING.max(burst.saturating_mul(2)).to_ne_bytes());
-        // Given below, in bytes.
+        // The burst is given below, in bytes.
         parameters.extend([0; 8]);
         options.bytes(1, &parameters);
         options.bytes(4, &rate.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! What the kernel refused, from its log: the packet, of which we say to whom it was and why it did not pass.
+//! Reads refused packets from the kernel's log and records their destination and the reason.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -7,51 +7,51 @@ use tokio::io::unix::AsyncFd;
 
 use super::answer::Refuser;
 use super::hub::Hub;
-use super::place::Place;
-use super::told::{packet_in, was_forwarded};
+use super::nflog::{packet_in, was_forwarded};
+use super::vm::Vm;
 use crate::netlink::{Netlink, Received};
 use crate::rules::Transport;
 
-/// The group that our rules log to. A host's own rules use low numbers.
+/// The nflog group of refusals. A host's own rules use low numbers.
 pub(super) const GROUP: u16 = 0xa150;
 
-/// Puts what was refused into the logs of those it was refused to, and tells them, until the bridge is closed.
+/// Records refusals in the logs of the VMs and sends the guests ICMP errors, until the bridge is closed.
 pub(super) async fn serve(hub: Arc<Hub>, log: AsyncFd<Netlink>) {
     let refuser = Refuser::open(hub.settings.address)
         .inspect_err(
-            |error| tracing::warn!(%error, "guests are told by the kernel alone that a datagram was refused"),
+            |error| tracing::warn!(%error, "cannot send ICMP errors; only the kernel tells guests of refused datagrams"),
         )
         .ok();
     loop {
         let Ok(mut ready) = log.readable().await else { return };
         match ready.try_io(|log| log.get_ref().receive()) {
-            Ok(Ok(messages)) => messages.iter().for_each(|message| told(&hub, refuser.as_ref(), message)),
-            // More was refused than we could read; the kernel drops the rest and goes on.
-            Ok(Err(error)) => tracing::debug!(%error, "refusals were lost"),
+            Ok(Ok(messages)) => messages.iter().for_each(|message| record(&hub, refuser.as_ref(), message)),
+            // The kernel logged more than we could read; it drops the rest and goes on.
+            Ok(Err(error)) => tracing::debug!(%error, "some refusals are missing from the logs"),
             Err(_would_block) => {}
         }
     }
 }
 
-fn told(hub: &Hub, refuser: Option<&Refuser>, message: &Received) {
+fn record(hub: &Hub, refuser: Option<&Refuser>, message: &Received) {
     let Some(packet) = packet_in(message) else { return };
     let Some(refused) = Refused::read(packet) else { return };
-    let Some(place) = hub.place_at(refused.from) else { return };
+    let Some(vm) = hub.vm_at(refused.from) else { return };
     if let Some(refuser) = refuser {
         refuser.refuse(packet);
     }
-    // What the rules let pass was refused by those that count.
+    // A packet that reached the forward hook was allowed and then refused by the rules that count.
     let why = match was_forwarded(message) {
-        true => "the VM has as much open as its log has room for".to_owned(),
-        false => why(hub, &place, &refused),
+        true => "the VM has more open flows than its log can count".to_owned(),
+        false => why(hub, &vm, &refused),
     };
-    place.refused(refused.transport, refused.port, refused.to, None, why);
+    vm.refused(refused.transport, refused.port, refused.to, None, why);
 }
 
-/// The same words that the gateway has for it.
-fn why(hub: &Hub, place: &Place, refused: &Refused) -> String {
+/// The reason, in the same words as the gateway's.
+fn why(hub: &Hub, vm: &Vm, refused: &Refused) -> String {
     let Refused { transport, to, .. } = *refused;
-    hub.refusal(place, transport, to, None).unwrap_or_else(|| {
+    hub.refusal(vm, transport, to, None).unwrap_or_else(|| {
         let text = match (transport, hub.is_neighbour(*to.ip())) {
             (Transport::Icmp, true) => "only TCP, UDP and ping pass between VMs",
             (Transport::Icmp, false) => "only TCP and UDP leave the gateway, no ping",
@@ -63,13 +63,13 @@ fn why(hub: &Hub, place: &Place, refused: &Refused) -> String {
     })
 }
 
-/// A packet that did not pass.
+/// A packet that was refused.
 #[derive(Debug, PartialEq, Eq)]
 struct Refused {
     from: Ipv4Addr,
     transport: Transport,
     port: Option<u16>,
-    /// Port 0 where there are none.
+    /// Port 0 for protocols without ports.
     to: SocketAddrV4,
 }
 
@@ -95,7 +95,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_segment_is_read_behind_a_header_with_options() {
+    fn refused_segment_is_read_behind_ip_options() {
         let mut packet = vec![0x46, 0, 0, 44, 0, 0, 0, 0, 64, 6, 0, 0, 10, 42, 0, 2, 9, 9, 9, 9];
         packet.extend([1, 1, 1, 1, 0x9c, 0x40, 1, 0xbb]);
         let to = "9.9.9.9:443".parse().unwrap();
@@ -109,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_packet_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn refusal_reader_survives_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = Refused::read(&bytes);
         }
     }

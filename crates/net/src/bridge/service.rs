@@ -1,4 +1,4 @@
-//! The daemon's services at ports of the gateway, which the kernel brings to our listeners.
+//! The daemon's services at ports of the gateway, which the kernel redirects to our listeners.
 
 use std::net::{IpAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -10,45 +10,45 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::io::{InspectReader, InspectWriter};
 
 use super::hub::Hub;
-use super::place::Place;
+use super::vm::Vm;
 use crate::gateway::account::Account;
 use crate::gateway::service::NOT_ADMITTED;
 use crate::gateway::{Duplex, Service};
 use crate::rules::Transport;
 
-/// Until a listener that failed is asked again.
+/// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts what the kernel brings, until the bridge is closed.
+/// Accepts redirected connections, until the bridge is closed.
 pub(super) async fn serve(hub: Arc<Hub>, listener: TcpListener, service: Arc<dyn Service>) {
     let us = SocketAddrV4::new(hub.settings.address, service.port());
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {
-                // Whoever is no machine of ours is hung up on: the host itself, for one.
-                let (Some(place), IpAddr::V4(guest)) = (hub.place_of(client), client.ip()) else { continue };
+                // Connections that are not from one of our VMs, such as the host's own, are closed.
+                let (Some(vm), IpAddr::V4(guest)) = (hub.vm_of(client), client.ip()) else { continue };
                 if !service.admits(guest) {
                     let _ = stream.set_zero_linger();
-                    place.refused(Transport::Tcp, Some(client.port()), us, None, NOT_ADMITTED.to_owned());
+                    vm.refused(Transport::Tcp, Some(client.port()), us, None, NOT_ADMITTED.to_owned());
                     continue;
                 }
-                let Ok(permit) = place.flows.clone().try_acquire_owned() else { continue };
-                let counted = Counted::new(&place, client.port(), us);
+                let Ok(permit) = vm.flows.clone().try_acquire_owned() else { continue };
+                let counted = Counted::new(&vm, client.port(), us);
                 let serving = service.serve(guest, counted.stream(stream));
-                place.spawn(async move {
+                vm.spawn(async move {
                     serving.await;
                     drop((counted, permit));
                 });
             }
             Err(error) => {
-                tracing::debug!(%error, "a connection for the service cannot be accepted");
+                tracing::debug!(%error, "cannot accept a connection for the service");
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
 }
 
-/// What the log learns of a connection.
+/// Counts the bytes of a connection for the log.
 #[derive(Debug)]
 struct Counted {
     account: Account,
@@ -57,12 +57,12 @@ struct Counted {
 }
 
 impl Counted {
-    fn new(place: &Place, guest_port: u16, us: SocketAddrV4) -> Self {
-        let account = Account::opened(&place.log, Transport::Tcp, guest_port, us, "gateway", None);
+    fn new(vm: &Vm, guest_port: u16, us: SocketAddrV4) -> Self {
+        let account = Account::opened(&vm.log, Transport::Tcp, guest_port, us, "gateway", None);
         Self { account, up: Arc::default(), down: Arc::default() }
     }
 
-    /// The connection, with everything that passes being counted.
+    /// Wraps the connection so that all its bytes are counted.
     fn stream(&self, stream: TcpStream) -> Box<dyn Duplex> {
         let (read, write) = stream.into_split();
         let count = |counter: &Arc<AtomicU64>| {

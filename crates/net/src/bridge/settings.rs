@@ -1,4 +1,4 @@
-//! What a bridge is made of.
+//! Settings of a bridge.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ pub struct BridgeSettings {
     /// The largest IP packet on the wire.
     pub mtu: u16,
     pub limits: Limits,
-    /// How long a server may take to answer.
+    /// Time for a server to accept a connection.
     pub connect_deadline: Duration,
     pub dialer: Arc<dyn Dialer>,
     pub names: Arc<dyn Names>,
-    /// What else guests find at our address, each at a port of its own.
+    /// Further services at our address, each at its own port.
     pub services: Vec<Arc<dyn Service>>,
 }
 

@@ -1,5 +1,5 @@
-//! TAP devices: the host's end of a machine's network card. They outlast the process that made them, so that a
-//! machine and a daemon can each come and go.
+//! Creates TAP devices, the host's end of a VM's network card. They outlive the process that made them, so that a VM
+//! and a daemon can each come and go.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,14 +8,14 @@ use std::os::fd::AsFd;
 use agentiso_core::ids::WorkspaceId;
 use rustix::ioctl::{IntegerSetter, Setter, ioctl};
 
-/// What the names of all our TAP devices begin with.
+/// Prefix of the names of all our TAP devices.
 pub(crate) const PREFIX: &str = "aiso";
 
 /// `TUNSETIFF` and `TUNSETPERSIST`.
 const SET_INTERFACE: rustix::ioctl::Opcode = 0x4004_54ca;
 const SET_PERSISTENT: rustix::ioctl::Opcode = 0x4004_54cb;
 
-/// `IFF_TAP | IFF_NO_PI`: frames, without a header of the driver's.
+/// `IFF_TAP | IFF_NO_PI`: frames without an additional header.
 const FRAMES: u16 = 0x1002;
 
 /// The size of `struct ifreq`, and of the name in it.
@@ -27,7 +27,7 @@ pub fn tap_name(id: &WorkspaceId) -> String {
     format!("{PREFIX}{}", id.short())
 }
 
-/// Makes a device that stays when we let go of it.
+/// Creates a device that stays when we close it.
 pub(crate) fn make(name: &str) -> io::Result<()> {
     let device = open(name)?;
     // SAFETY: the kernel takes the number itself, not a pointer.
@@ -35,7 +35,7 @@ pub(crate) fn make(name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the device of this name, or makes one that goes with the file.
+/// Opens the device of this name, or creates one that disappears with the file.
 fn open(name: &str) -> io::Result<File> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
     let mut request = [0_u8; REQUEST];

@@ -1,4 +1,4 @@
-//! What others have set up stays as it is, byte for byte, and ours comes and goes as a whole.
+//! Foreign nftables tables stay unchanged byte for byte, and ours come and go as a whole.
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -10,27 +10,27 @@ use agentiso_core::network::NetworkPolicy;
 use crate::bridge::nft::{Action, Chain, Family, Nftables, Table};
 use crate::bridge::{Bridge, BridgeSettings, try_flow_log};
 use crate::dns::Resolver;
-use crate::gateway::Seat;
+use crate::gateway::NetIdentity;
 use crate::log::FlowLog;
 use crate::netlink::{Message, Netlink, Received, Subsystem};
 use crate::rules::{Guard, HostAddresses};
 
-/// Everything that the kernel has in nftables, in the form in which it tells it.
+/// All objects in the kernel's nftables, in netlink form.
 #[derive(Debug, PartialEq, Eq)]
 struct Tables(Vec<Vec<u8>>);
 
-/// The kinds of things: tables, chains, rules, sets.
+/// Requests for the kinds of objects: tables, chains, rules, sets.
 const THINGS: [u16; 4] = [1, 4, 7, 10];
 
 impl Tables {
-    /// Those of tables with other names than ours, or with ours.
+    /// The objects in our tables, or in all others.
     fn read(ours: bool) -> Self {
         let mut netlink = Netlink::open(Subsystem::Netfilter).unwrap();
         let mut all = Vec::new();
         for thing in THINGS {
             let listed = netlink.list(Message::new(10 << 8 | thing, 0, &[0; 4])).unwrap();
             let is_wanted = |message: &&Received| (message.attributes(4).text(1) == Some("agentiso")) == ours;
-            // The last two bytes of the head count all changes there ever were.
+            // The last two bytes of the header are a generation counter.
             all.extend(
                 listed
                     .iter()
@@ -42,7 +42,7 @@ impl Tables {
     }
 }
 
-/// A table of somebody else's, with a chain that drops what comes from our bridge's namesake.
+/// A foreign table with a chain and an empty rule.
 fn make_foreign() {
     let message = |kind: u16| Message::new(10 << 8 | kind, 0x400, &[2, 0, 0, 0]);
     let mut table = message(0);
@@ -60,7 +60,7 @@ fn make_foreign() {
     netlink.batch(begin, vec![table, chain, rule], end).unwrap();
 }
 
-/// In a network namespace of its own, or with the reason why there is none.
+/// Runs the test in a new network namespace, or skips it if there can be none.
 fn in_namespace(story: impl FnOnce() + Send + 'static) {
     let told = std::thread::spawn(|| {
         // SAFETY: only the network namespace of this thread changes; no file descriptor depends on it.
@@ -83,7 +83,7 @@ fn open() -> Bridge {
 }
 
 #[test]
-fn other_tables_stay_as_they_are_and_ours_are_written_twice_as_once() {
+fn bridge_tables_leave_foreign_tables_unchanged() {
     in_namespace(|| {
         make_foreign();
         let foreign = Tables::read(false);
@@ -104,16 +104,17 @@ fn other_tables_stay_as_they_are_and_ours_are_written_twice_as_once() {
 }
 
 #[test]
-fn a_machine_that_leaves_takes_everything_of_its_own_with_it() {
+fn detached_vm_leaves_no_rules() {
     in_namespace(|| {
         let bridge = open();
         let empty = Tables::read(true).0.len();
         let attach = |number: u8| {
             let address = Ipv4Addr::new(10, 42, 0, number);
-            let seat = Seat { name: format!("machine{number}"), mac: [2, 0, 0, 0, 0, number], address };
+            let identity =
+                NetIdentity { name: format!("machine{number}"), mac: [2, 0, 0, 0, 0, number], address };
             let guard =
                 Guard::new(NetworkPolicy::default(), HostAddresses::fixed([]), Ipv4Addr::new(10, 42, 0, 1));
-            bridge.attach(seat, &format!("aiso0000000{number}"), guard, FlowLog::new()).unwrap()
+            bridge.attach(identity, &format!("aiso0000000{number}"), guard, FlowLog::new()).unwrap()
         };
         let one = attach(2);
         let with_one = Tables::read(true).0.len();
@@ -127,7 +128,7 @@ fn a_machine_that_leaves_takes_everything_of_its_own_with_it() {
 }
 
 #[test]
-fn whether_the_kernel_can_count_is_found_out_without_a_trace() {
+fn flow_log_trial_changes_no_tables() {
     in_namespace(|| {
         try_flow_log().unwrap();
         let mut chain = Chain::new("wrong");
@@ -143,10 +144,10 @@ fn whether_the_kernel_can_count_is_found_out_without_a_trace() {
     });
 }
 
-/// Set for the process that the next test starts of itself, as the daemon that it kills.
+/// Set for the child process of the next test, which plays the daemon that is killed.
 const IS_DAEMON: &str = "AGENTISO_TEST_IS_DAEMON";
 
-#[expect(clippy::print_stdout, reason = "who started this waits for it")]
+#[expect(clippy::print_stdout, reason = "the parent process waits for this line")]
 fn be_a_daemon_until_killed() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -157,14 +158,14 @@ fn be_a_daemon_until_killed() {
 }
 
 #[test]
-fn what_a_killed_daemon_left_goes_with_the_next_and_nothing_of_others() {
+fn tables_of_killed_daemon_are_taken_over() {
     if std::env::var_os(IS_DAEMON).is_some() {
         return be_a_daemon_until_killed();
     }
     in_namespace(|| {
         make_foreign();
         let foreign = Tables::read(false);
-        let name = "bridge::tests::what_a_killed_daemon_left_goes_with_the_next_and_nothing_of_others";
+        let name = "bridge::tests::tables_of_killed_daemon_are_taken_over";
         let mut daemon = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture"])
             .env(IS_DAEMON, "1")

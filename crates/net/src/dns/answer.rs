@@ -1,4 +1,4 @@
-//! One query of one guest, answered.
+//! Answers one query of one guest, under its policy.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use super::wire::{Answer, ExplanationCode, Question, Unanswerable};
 use super::{Neighbours, RefusedName, Reply};
 use crate::rules::{Guard, Refusal, RefusalCode, Transport, Verdict};
 
-/// Machines come and go, and their addresses with them.
+/// Short, because VMs and their addresses come and go.
 const NEIGHBOUR_TTL: u32 = 5;
 
-/// Machines may be called by their host name alone, or below this.
+/// VMs are found by their host name alone, or below this domain.
 const NEIGHBOUR_DOMAIN: &str = ".agentiso";
 
-/// An answer that is not written yet, and why it is a refusal if it is one.
+/// An answer that is not encoded yet, and the refusal if it is one.
 type Judged = (Answer, Option<Refusal>);
 
 impl Resolver {
-    /// Answers a query. `None`: it deserves no answer.
+    /// Answers a query. `None`: it gets no answer.
     pub async fn answer(
         &self,
         guard: &Guard,
@@ -83,7 +83,7 @@ fn refused(refusal: Refusal) -> Judged {
     (answer.explained(ExplanationCode::Blocked, refusal.message.as_str()), Some(refusal))
 }
 
-/// The name for the log, whatever bytes it has.
+/// The name for the log, whatever bytes it contains.
 fn readable(question: &Question) -> String {
     question.domain().map_or_else(|_| question.name.to_ascii(), |domain| domain.to_string())
 }
@@ -101,12 +101,13 @@ fn of_neighbour(question: &Question, address: Ipv4Addr) -> Answer {
     answer
 }
 
-/// Types that ask for more than one kind of record, or for none: transfers and signatures of a conversation.
+/// Types that ask for more than one kind of record, or for none: transfers and transaction signatures.
 fn is_meta(kind: RecordType) -> bool {
     kind == RecordType::OPT || (128..=255).contains(&u16::from(kind))
 }
 
-/// The question for the name of an address that the guest may not know: the names of the host's own network.
+/// The refusal of a reverse lookup for an address that is hidden from the guest, such as those of the host's own
+/// network.
 fn reverse_of_hidden(guard: &Guard, question: &Question) -> Option<Refusal> {
     let network = question.name.parse_arpa_name().ok()?;
     match network.addr() {
@@ -115,8 +116,8 @@ fn reverse_of_hidden(guard: &Guard, question: &Question) -> Option<Refusal> {
     }
 }
 
-/// What was found, without the addresses that the guest may not reach. The others become reachable by the name that
-/// was asked for, however many names the chain led over.
+/// The answer from found records, without the addresses that the guest may not reach. The others become reachable by
+/// the name in the question, however long the chain of names was.
 fn of_found(
     guard: &Guard,
     question: &Question,
@@ -143,7 +144,7 @@ fn of_found(
     match hidden.filter(|_| nothing_left) {
         None => (answer, None),
         Some(refusal) => {
-            let message = format!("{domain} leads to an address that is not told: {refusal}");
+            let message = format!("{domain} resolves to an address that is not allowed: {refusal}");
             let refusal = Refusal::new(refusal.code, message);
             let empty = Answer::empty(ResponseCode::NoError);
             (empty.explained(ExplanationCode::Filtered, refusal.message.as_str()), Some(refusal))
@@ -151,7 +152,7 @@ fn of_found(
     }
 }
 
-/// The record as it goes out: for as long as the whole answer holds, and by the name as it was written in the question.
+/// The record for the guest: with the time to live of the whole answer, and with the name as the question spells it.
 fn presented(record: &Record, question: &Question, ttl: u32) -> Record {
     let mut record = record.clone();
     record.ttl = ttl;

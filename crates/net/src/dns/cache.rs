@@ -1,5 +1,5 @@
-//! Answers that still hold. Shared by all guests: what a name resolves to does not depend on who asks; whether it may
-//! be told does, and is asked every time.
+//! Answers that have not expired, shared by all guests. The answer to a name does not depend on the guest; whether the
+//! guest may receive it does, and is checked every time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use super::found::{Found, MAX_NEGATIVE_TTL, MAX_TTL};
 const MAX_ENTRIES: usize = 4096;
 const MAX_KEPT_RECORDS: usize = 32;
 
-/// Resolvers that did not answer are not asked again for this long, by a guest that asks in a loop.
+/// Time for which a failure is cached, so that a guest that asks in a loop does not make the host ask in a loop.
 const FAILURE_TTL: Duration = Duration::from_secs(2);
 
 const _: () = assert!(FAILURE_TTL.as_secs() < MAX_NEGATIVE_TTL.as_secs());
@@ -23,21 +23,21 @@ const _: () = assert!(MAX_NEGATIVE_TTL.as_secs() < MAX_TTL.as_secs());
 
 pub(super) type Key = (DomainName, RecordType);
 
-/// How asking upstream ended.
+/// The result of asking upstream.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
     Found(Box<Found>),
     Failed(String),
 }
 
-/// An outcome, and how long it still holds.
+/// An outcome and its expiry.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct CachedOutcome {
     pub(super) outcome: Arc<Outcome>,
     until: Instant,
 }
 
-impl Held {
+impl CachedOutcome {
     pub(super) fn new(outcome: Outcome, now: Instant) -> Self {
         let ttl = match &outcome {
             Outcome::Found(found) => found.ttl,
@@ -59,22 +59,22 @@ impl Held {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Cache(Mutex<HashMap<Key, Held>>);
+pub(super) struct Cache(Mutex<HashMap<Key, CachedOutcome>>);
 
 impl Cache {
-    pub(super) fn get(&self, key: &Key, now: Instant) -> Option<Held> {
+    pub(super) fn get(&self, key: &Key, now: Instant) -> Option<CachedOutcome> {
         let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         entries.get(key).filter(|held| held.until > now).cloned()
     }
 
-    pub(super) fn put(&self, key: Key, held: Held, now: Instant) {
+    pub(super) fn put(&self, key: Key, held: CachedOutcome, now: Instant) {
         if held.until <= now || !held.is_small() {
             return;
         }
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.len() >= MAX_ENTRIES && !entries.contains_key(&key) {
             entries.retain(|_, held| held.until > now);
-            // One walk makes room for many: the eighth that ends first goes.
+            // One pass makes room for many: the eighth that expires first is removed.
             if entries.len() >= MAX_ENTRIES {
                 let mut ends: Vec<Instant> = entries.values().map(|held| held.until).collect();
                 let (_, limit, _) = ends.select_nth_unstable(MAX_ENTRIES / 8);
@@ -94,15 +94,15 @@ mod tests {
         (DomainName::parse(&format!("n{n}.example")).unwrap(), RecordType::A)
     }
 
-    fn held(ttl: u64, records: usize, now: Instant) -> Held {
+    fn held(ttl: u64, records: usize, now: Instant) -> CachedOutcome {
         let record = hickory_proto::rr::Record::update0(hickory_proto::rr::Name::root(), 1, RecordType::A);
         let found =
             Found { exists: true, records: vec![record; records], zone: None, ttl: Duration::from_secs(ttl) };
-        Held::new(Outcome::Found(Box::new(found)), now)
+        CachedOutcome::new(Outcome::Found(Box::new(found)), now)
     }
 
     #[test]
-    fn an_answer_holds_for_its_time_and_no_longer() {
+    fn cached_answer_expires_with_its_ttl() {
         let (cache, now) = (Cache::default(), Instant::now());
         cache.put(key(1), held(10, 1, now), now);
         cache.put(key(2), held(0, 1, now), now);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_bounded_and_keeps_what_holds_longest() {
+    fn full_cache_evicts_earliest_expiry() {
         let (cache, now) = (Cache::default(), Instant::now());
         for n in 0..=MAX_ENTRIES {
             cache.put(key(n), held(1 + n as u64, 1, now), now);

@@ -1,21 +1,21 @@
-//! One question upstream, however many guests wait for its answer.
+//! Shares one upstream question between all guests that wait for the same answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OnceCell;
 
-use super::cache::{Held, Key};
+use super::cache::{CachedOutcome, Key};
 
-type Cell = Arc<OnceCell<Held>>;
+type Cell = Arc<OnceCell<CachedOutcome>>;
 
 #[derive(Debug, Default)]
 pub(super) struct Flights(Mutex<HashMap<Key, Cell>>);
 
 impl Flights {
-    /// Waits for the answer to this question. The first who waits asks; if they give up, the next one does.
-    /// What the others would have asked is never begun.
-    pub(super) async fn join(&self, key: &Key, ask: impl Future<Output = Held>) -> Held {
+    /// Waits for the answer to this question. The first waiter asks; if it is cancelled, the next one does. The futures
+    /// of the others are never started.
+    pub(super) async fn join(&self, key: &Key, ask: impl Future<Output = CachedOutcome>) -> CachedOutcome {
         let cell = {
             let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(flights.entry(key.clone()).or_default())
@@ -25,7 +25,7 @@ impl Flights {
     }
 }
 
-/// Takes the question off the table when it is answered, or when the last who waited has gone.
+/// Removes the question from the table when it is answered, or when the last waiter is gone.
 struct Waiting<'a> {
     flights: &'a Flights,
     key: &'a Key,
@@ -36,7 +36,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut flights = self.flights.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_ours = flights.get(self.key).is_some_and(|cell| Arc::ptr_eq(cell, &self.cell));
-        // The table's own and this one: nobody else waits.
+        // Two references: the table's own and this one. Nothing else waits.
         let is_last = Arc::strong_count(&self.cell) <= 2;
         if is_ours && (self.cell.initialized() || is_last) {
             flights.remove(self.key);
@@ -57,13 +57,13 @@ mod tests {
         (DomainName::parse("example.com").unwrap(), RecordType::A)
     }
 
-    async fn answer_after(delay: Duration) -> Held {
+    async fn answer_after(delay: Duration) -> CachedOutcome {
         sleep(delay).await;
-        Held::new(Outcome::Failed("asked".to_owned()), Instant::now())
+        CachedOutcome::new(Outcome::Failed("asked".to_owned()), Instant::now())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_question_stays_on_the_table_however_its_askers_end() {
+    async fn finished_questions_leave_the_flight_table() {
         let (flights, key, second) = (Flights::default(), key(), Duration::from_secs(1));
         flights.join(&key, answer_after(second)).await;
         assert!(flights.0.lock().unwrap().is_empty(), "answered");

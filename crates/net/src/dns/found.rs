@@ -1,4 +1,4 @@
-//! What an upstream resolver's answer comes to: the records that answer the question, and for how long.
+//! Extracts from an upstream answer the records that answer the question, and how long they hold.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -6,34 +6,33 @@ use std::time::Duration;
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 
-/// Names in a row that lead from one to the next. Browsers and resolvers give up at about the same.
+/// Longest chain of CNAME records. Browsers and resolvers give up at about the same length.
 const MAX_CHAIN: usize = 16;
 
-/// Records of one answer. A name with more addresses is not reached any better by them.
+/// Records kept of one answer. More addresses do not make a name better reachable.
 const MAX_RECORDS: usize = 256;
 
-/// However long an answer claims to hold: a policy's author who moves a service wants to see it moved.
+/// Longest time to live, whatever the answer claims: the author of a policy who moves a service wants to see it moved.
 pub(super) const MAX_TTL: Duration = Duration::from_secs(300);
 
-/// How long it is believed that a name does not exist.
+/// Longest time to live of the answer that a name does not exist.
 pub(super) const MAX_NEGATIVE_TTL: Duration = Duration::from_secs(60);
 
-/// The same, where the answer does not say.
+/// The same, if the answer has no SOA record.
 const DEFAULT_NEGATIVE_TTL: Duration = Duration::from_secs(5);
 
-/// The useful part of an answer: the chain of names from the question's to the last, and that one's records.
+/// The useful part of an answer: the chain from the question's name to the last one, and the records of that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub exists: bool,
     pub records: Vec<Record>,
-    /// The zone's own record, which tells the asker how long to believe that there is nothing.
+    /// The zone's SOA record, which tells the client how long to cache that there is nothing.
     pub zone: Option<Record>,
     pub ttl: Duration,
 }
 
 impl Found {
-    /// Takes from an answer what the question asked for, and nothing else that is in it. `None`: the answer is a
-    /// failure of the resolver.
+    /// Takes only what the question asked for out of an answer. `None`: the resolver failed.
     pub fn in_answer(name: &Name, kind: RecordType, message: &Message) -> Option<Self> {
         let code = message.metadata.response_code;
         let exists = code == ResponseCode::NoError;
@@ -85,6 +84,6 @@ fn chain(name: &Name, kind: RecordType, answers: &[Record]) -> Vec<Record> {
         owner = next.0.clone();
         records.push(link.clone());
     }
-    // Longer than anybody follows, or a circle: there is no answer at its end.
+    // The chain is too long, or a circle: it has no answer.
     Vec::new()
 }

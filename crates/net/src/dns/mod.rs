@@ -1,15 +1,16 @@
-//! The resolver that guests ask. It answers by policy, and what it answers decides what may be reached.
+//! The resolver for guests. It answers only what the policy allows, and its answers decide which addresses may be
+//! reached.
 //!
 //! ```text
-//! query ── wire ── may the name be asked for? ──no── REFUSED, with the reason
+//! query ── wire ── is the name allowed? ──no── REFUSED, with the reason
 //!                          │ yes
-//!                     neighbours, cache, or one question upstream however many ask
+//!                     neighbours, cache, or one shared question upstream
 //!                          │
 //!              addresses the guest may not reach are left out; the others are bound to the name ── answer
 //! ```
 //!
-//! A name that leads elsewhere by CNAME counts as the name that was asked for. There is no IPv6 in the workspaces, so
-//! AAAA is answered empty; so are HTTPS and SVCB, whose hints and keys would lead around the rules about names.
+//! A name with a CNAME counts as the name in the question. There is no IPv6 in the workspaces, so AAAA gets an empty
+//! answer; so do HTTPS and SVCB, whose hints and keys would bypass the rules about names.
 
 mod answer;
 mod cache;
@@ -26,13 +27,13 @@ pub use resolver::Resolver;
 
 use crate::rules::Refusal;
 
-/// Other machines that may be reached by name.
+/// Other VMs that may be reached by name.
 pub trait Neighbours: Send + Sync {
-    /// The address of the machine with this host name (one label, lower case), if the guest may reach it.
+    /// The address of the VM with this host name (one label, lower case), if the guest may reach it.
     fn address_of(&self, host: &str) -> Option<Ipv4Addr>;
 }
 
-/// What goes back to the guest, and what the log should say about it.
+/// The answer for the guest, and the refusal for the log if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub bytes: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Asking the resolvers of the host: over UDP from a port and with an id that nobody can guess, over TCP where an
-//! answer is too long, the next resolver where one does not answer.
+//! Asks the host's resolvers: over UDP from a random port with a random id, over TCP if an answer is too long, and the
+//! next resolver if one does not answer.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,25 +16,25 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::found::Found;
 use super::wire;
 
-/// How long one resolver has. Most answer in some milliseconds; a cold cache needs a second.
+/// Timeout for one resolver. Most answer in some milliseconds; a cold cache needs a second.
 const TRY: Duration = Duration::from_millis(1500);
 
-/// How long all of them have together. Programs in the guest give up after five seconds.
+/// Timeout for all of them together. Programs in the guest give up after five seconds.
 pub(super) const TOTAL: Duration = Duration::from_millis(4500);
 
-/// How often each is asked: a datagram may be lost, and a resolver that fails once may not fail twice.
+/// Number of attempts for each resolver: a datagram may be lost, and a resolver that fails once may not fail twice.
 const ROUNDS: usize = 2;
 
-/// Between two rounds, if the resolvers refuse at once.
+/// Pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What fits into one packet anywhere (as DNS Flag Day 2020 settled).
+/// Payload that fits into one packet anywhere (as DNS Flag Day 2020 settled).
 const UDP_PAYLOAD: u16 = 1232;
 
-/// Resolvers that are used. More would never be reached within the time.
+/// Number of resolvers that are used. More would not be reached within [`TOTAL`].
 const MAX_UPSTREAMS: usize = 4;
 
-// One resolver gets all its turns within the time.
+// A single resolver gets all its rounds within the total time.
 const _: () = assert!((TRY.as_millis() + PAUSE.as_millis()) * ROUNDS as u128 <= TOTAL.as_millis());
 
 #[derive(Debug, Error)]
@@ -45,14 +45,15 @@ enum UpstreamError {
     Io(SocketAddr, #[source] io::Error),
     #[error("{0} answers {1}")]
     Code(SocketAddr, ResponseCode),
-    #[error("{0} answers with something that is no DNS")]
+    #[error("{0} sent a malformed DNS answer")]
     Garbage(SocketAddr),
 }
 
 #[derive(Debug)]
 pub(super) struct Upstreams {
     addresses: Vec<SocketAddr>,
-    /// The one that answered last is asked first: a dead one costs its time once, not with every name.
+    /// Index of the resolver that answered last, which is asked first: a dead one costs its timeout once, not with
+    /// every name.
     first: AtomicUsize,
 }
 
@@ -62,7 +63,7 @@ impl Upstreams {
         Self { addresses, first: AtomicUsize::new(0) }
     }
 
-    /// The answer, or a sentence on what each resolver did instead.
+    /// The answer, or the failure of each resolver as text.
     pub(super) async fn ask(&self, name: &Name, kind: RecordType) -> Result<Found, String> {
         if self.addresses.is_empty() {
             return Err("no DNS server is configured; set network.dns_servers".to_owned());
@@ -100,7 +101,7 @@ async fn ask_one(
 ) -> Result<Found, UpstreamError> {
     let mut reply = over_udp(server, &wire::ask(name, kind, Some(UDP_PAYLOAD)), end).await?;
     if reply.metadata.response_code == ResponseCode::FormErr {
-        // Some small routers know no EDNS.
+        // Some small routers do not support EDNS.
         reply = over_udp(server, &wire::ask(name, kind, None), end).await?;
     }
     if reply.metadata.truncation {
@@ -112,8 +113,8 @@ async fn ask_one(
 async fn over_udp(server: SocketAddr, asked: &Message, end: Instant) -> Result<Message, UpstreamError> {
     let io = |error| UpstreamError::Io(server, error);
     let query = asked.to_vec().map_err(|_| UpstreamError::Garbage(server))?;
-    // A socket of its own for every question: the kernel chooses a random port, and connecting makes it drop what
-    // comes from elsewhere and report what is refused.
+    // Every question has its own socket: the kernel chooses a random port, and connecting makes it drop datagrams from
+    // other addresses and report refusals.
     let any = match server {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
@@ -127,7 +128,7 @@ async fn over_udp(server: SocketAddr, asked: &Message, end: Instant) -> Result<M
             .await
             .map_err(|_| UpstreamError::Silent(server))?
             .map_err(io)?;
-        // What does not answer the question may be forged; the real answer may still come.
+        // A datagram that does not answer the question may be forged; the real answer may still come.
         if let Some(reply) = wire::read_reply(asked, &buffer[..len]) {
             return Ok(reply);
         }

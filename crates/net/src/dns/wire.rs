@@ -1,4 +1,4 @@
-//! Queries as guests send them and answers as they get them.
+//! Parses the queries of guests and encodes their answers.
 
 use agentiso_core::network::DomainName;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
@@ -7,15 +7,15 @@ use hickory_proto::rr::{DNSClass, Name, Record, RecordType};
 
 use crate::rules::Transport;
 
-/// No query needs more; what is longer is somebody's attempt.
+/// Longest query. No real one needs more.
 pub const MAX_QUERY: usize = 4096;
 
 const HEADER: usize = 12;
 
-/// Without EDNS, an answer over UDP has at most this (RFC 1035).
+/// Longest answer over UDP without EDNS (RFC 1035).
 const PLAIN_UDP: u16 = 512;
 
-/// With EDNS, at most this, whatever the guest would take: its link carries it in one packet.
+/// Longest answer over UDP with EDNS, even if the guest accepts more: its link carries this in one packet.
 const MAX_UDP: u16 = 4096;
 
 const MAX_TCP: usize = u16::MAX as usize;
@@ -23,7 +23,7 @@ const MAX_TCP: usize = u16::MAX as usize;
 /// The code of the option that explains an answer (RFC 8914).
 const EXPLANATION: u16 = 15;
 
-/// What of an explanation is sent.
+/// Bytes of an explanation that are sent.
 const MAX_EXPLANATION: usize = 400;
 
 /// One question that can be answered.
@@ -31,19 +31,19 @@ const MAX_EXPLANATION: usize = 400;
 pub struct Question {
     id: u16,
     recursion_desired: bool,
-    /// As it was asked, in its own mixture of upper and lower case.
+    /// As the query spells it, upper and lower case included.
     pub name: Name,
     pub kind: RecordType,
-    /// What an answer over UDP may have; `None` without EDNS.
+    /// Longest answer over UDP that the guest accepts; `None` without EDNS.
     payload: Option<u16>,
 }
 
-/// Why a query gets no real answer.
+/// A query that gets no real answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unanswerable {
-    /// Nothing goes back: it is no query, and an answer could make two machines answer each other for ever.
+    /// Nothing is sent: it is no query, and an answer could make two programs answer each other for ever.
     Ignored,
-    /// This goes back.
+    /// These bytes are sent.
     Fault(Vec<u8>),
 }
 
@@ -79,13 +79,13 @@ impl Question {
         })
     }
 
-    /// The name as rules compare it.
+    /// The name in the form that rules compare.
     pub fn domain(&self) -> Result<DomainName, String> {
         domain(&self.name)
     }
 }
 
-/// A name off the wire as rules compare it. On the wire a label may hold any byte, a dot too.
+/// Converts a name from the wire to the form that rules compare. On the wire a label may hold any byte, even a dot.
 pub fn domain(name: &Name) -> Result<DomainName, String> {
     let mut text = String::new();
     for label in name {
@@ -94,18 +94,18 @@ pub fn domain(name: &Name) -> Result<DomainName, String> {
         }
         match std::str::from_utf8(label) {
             Ok(label) if !label.contains('.') => text.push_str(label),
-            Ok(_) | Err(_) => return Err(format!("{} is no host name", name.to_ascii())),
+            Ok(_) | Err(_) => return Err(format!("{} is not a host name", name.to_ascii())),
         }
     }
     DomainName::from_wire(&text)
 }
 
-/// The way back: the name as it is asked for. Label by label, because the text form of names has its own rules.
+/// Converts back to the form on the wire. Label by label, because the text form of names has its own rules.
 pub(super) fn name(domain: &DomainName) -> Option<Name> {
     Name::from_labels(domain.as_str().split('.').map(str::as_bytes)).ok()
 }
 
-/// What an answer says beside its records: a code of RFC 8914 and words.
+/// The reason that an answer carries beside its records: a code of RFC 8914 and text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     pub code: ExplanationCode,
@@ -129,7 +129,7 @@ impl ExplanationCode {
     }
 }
 
-/// What goes back for a question.
+/// The answer to a question.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub code: ResponseCode,
@@ -148,7 +148,7 @@ impl Answer {
         self
     }
 
-    /// The bytes that go back; cut to nothing but the question, and marked so, if they would be too many.
+    /// The encoded answer. If it is too long for the transport, only the question is sent, marked as truncated.
     pub fn write(self, question: &Question, transport: Transport) -> Vec<u8> {
         let mut message = Message::response(question.id, OpCode::Query);
         message.metadata.response_code = self.code;
@@ -171,7 +171,7 @@ impl Answer {
         };
         let whole = message.to_vec().ok().filter(|bytes| bytes.len() <= limit);
         whole.or_else(|| message.truncate().to_vec().ok()).unwrap_or_else(|| {
-            // Only a question that cannot be written as it was read comes here.
+            // Reached only if the question cannot be encoded again.
             fault(question.id, OpCode::Query, ResponseCode::ServFail)
         })
     }
@@ -186,12 +186,12 @@ impl Explanation {
     }
 }
 
-/// An answer that has nothing but a header, written by hand so that it cannot fail.
+/// An answer with only a header, written by hand so that it cannot fail.
 fn fault(id: u16, op_code: OpCode, code: ResponseCode) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     bytes[..2].copy_from_slice(&id.to_be_bytes());
     bytes[2] = 0x80 | (u8::from(op_code) & 0xf) << 3;
-    // BADVERS does not fit into a header; without EDNS in the answer, FORMERR says as much.
+    // BADVERS does not fit into a header; FORMERR means the same in an answer without EDNS.
     bytes[3] = if code == ResponseCode::BADVERS { 1 } else { code.low() };
     bytes
 }
@@ -209,7 +209,7 @@ pub fn ask(name: &Name, kind: RecordType, payload: Option<u16>) -> Message {
     message
 }
 
-/// The answer to this question, if these bytes are one.
+/// Parses the bytes as an answer to this question; `None` if they are not one.
 pub fn read_reply(asked: &Message, bytes: &[u8]) -> Option<Message> {
     let id = bytes.first_chunk::<2>().map(|id| u16::from_be_bytes(*id))?;
     if id != asked.metadata.id {
@@ -232,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_question_a_fault_or_nothing(mut bytes in prop::collection::vec(any::<u8>(), 0..80), plain: bool) {
+        fn question_reader_survives_any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..80), plain: bool) {
             if plain && bytes.len() > 5 {
                 bytes[2..6].copy_from_slice(&[1, 0, 0, 1]);
             }
@@ -243,7 +243,7 @@ mod tests {
         }
 
         #[test]
-        fn an_answer_repeats_its_question_and_fits(
+        fn answer_fits_its_transport_limit(
             labels in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..20), 1..5),
             payload in prop::option::of(any::<u16>()), count in 0_usize..400, text in ".{0,500}",
         ) {
@@ -261,7 +261,7 @@ mod tests {
         }
 
         #[test]
-        fn a_name_for_rules_is_the_name_on_the_wire_or_none(
+        fn wire_names_convert_losslessly_or_fail(
             labels in prop::collection::vec(prop::collection::vec(prop_oneof!["[a-zA-Z0-9.-]", ".*"], 1..3), 1..4),
         ) {
             let labels: Vec<Vec<u8>> = labels.iter().map(|parts| parts.concat().into_bytes()).collect();

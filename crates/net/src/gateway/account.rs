@@ -1,4 +1,4 @@
-//! What the flow log learns of one flow: that it was opened, and at its end how much it carried.
+//! The flow-log records of one flow: one when it is opened, and one at its end with the bytes it carried.
 
 use std::net::SocketAddrV4;
 
@@ -6,7 +6,7 @@ use super::flow::End;
 use crate::log::{FlowEvent, FlowLog, FlowRecord};
 use crate::rules::Transport;
 
-/// Writes the record of the end when it is dropped, so that a flow whose task is ended from outside has one too.
+/// Writes the closing record when it is dropped, so that a flow whose task is cancelled has one too.
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) up: u64,
@@ -22,7 +22,7 @@ struct Entry {
 }
 
 impl Account {
-    /// For flows with ourselves, of which the log says nothing.
+    /// For flows to the gateway's own name service, which are not logged.
     pub(crate) fn unlogged() -> Self {
         Self { up: 0, down: 0, entry: None }
     }
@@ -41,11 +41,11 @@ impl Account {
         record.name = name.map(str::to_owned);
         log.record(record.clone());
         record.event = FlowEvent::Closed;
-        let not_opened = "the guest did not complete it".to_owned();
+        let not_opened = "the guest did not complete the connection".to_owned();
         Self { up: 0, down: 0, entry: Some(Entry { log: log.clone(), record, not_opened }) }
     }
 
-    /// What it means if the guest does not take part.
+    /// The message for a guest that does not complete the connection.
     pub(crate) fn if_not_opened(mut self, message: String) -> Self {
         if let Some(entry) = &mut self.entry {
             entry.not_opened = message;
@@ -53,27 +53,27 @@ impl Account {
         self
     }
 
-    pub(crate) fn ends(&mut self, end: &End) {
-        let said = match end {
+    pub(crate) fn set_end(&mut self, end: &End) {
+        let message = match end {
             End::Finished => None,
             End::GuestReset => Some("reset by the guest".to_owned()),
             End::HostReset => Some("reset by the other side".to_owned()),
             End::Refused(refusal) => Some(refusal.message.clone()),
             End::NotOpened => self.entry.as_ref().map(|entry| entry.not_opened.clone()),
         };
-        if let Some(said) = said {
-            self.says(said);
+        if let Some(message) = message {
+            self.set_message(message);
         }
     }
 
-    pub(crate) fn says(&mut self, message: String) {
+    pub(crate) fn set_message(&mut self, message: String) {
         if let Some(entry) = &mut self.entry {
             entry.record.message = Some(message);
         }
     }
 
-    /// What it turned out to go to.
-    pub(crate) fn names(&mut self, name: &str) {
+    /// The name that the flow turned out to go to.
+    pub(crate) fn set_name(&mut self, name: &str) {
         if let Some(entry) = &mut self.entry {
             entry.record.name = Some(name.to_owned());
         }

@@ -1,4 +1,4 @@
-//! A VM's connection to the gateway, held by whoever runs the VM.
+//! A VM's connection to the gateway, held by the daemon while the workspace exists.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -7,11 +7,11 @@ use tokio::runtime::Handle;
 
 use super::counters::Counted;
 use super::forward::{Ending, Forward, ForwardError, Forwards};
-use super::seat::Seat;
+use super::identity::NetIdentity;
 use super::vm::Vm;
 use crate::budget::Budget;
 
-/// Dropped, the VM is detached: its tasks, flows, forwards and sockets end.
+/// Dropping it detaches the VM: its tasks, flows, forwards and sockets end.
 #[derive(Debug)]
 pub struct Attachment {
     vm: Arc<Vm>,
@@ -24,17 +24,18 @@ impl Attachment {
         Self { vm, forwards: Forwards::default(), runtime }
     }
 
-    pub fn seat(&self) -> &Seat {
-        &self.vm.seat
+    pub fn identity(&self) -> &NetIdentity {
+        &self.vm.identity
     }
 
-    /// Listens on the host's loopback for connections to a port of the guest. Without a port of the host, a free
-    /// one is taken.
+    /// Listens on the host's loopback for connections to a port of the guest. Without a given host port, a free one is
+    /// taken.
     pub fn add_forward(&self, guest_port: u16, host_port: Option<u16>) -> Result<Forward, ForwardError> {
         self.add_forward_avoiding(guest_port, host_port, &BTreeSet::new())
     }
 
-    /// The same, with ports of the host that are somebody else's, whether they listen there now or not.
+    /// The same, but never takes one of these host ports, which belong to others even if nothing listens there at
+    /// present.
     pub fn add_forward_avoiding(
         &self,
         guest_port: u16,
@@ -54,7 +55,7 @@ impl Attachment {
         self.forwards.list()
     }
 
-    /// Has other VMs find it by another host name.
+    /// Changes the host name that other VMs find it by.
     pub fn set_name(&self, name: &str) {
         self.vm.set_name(name);
     }
@@ -74,24 +75,24 @@ impl Attachment {
         self.vm.flows.len() + self.vm.associations.len()
     }
 
-    /// Bytes that the buffers of its connections have, and may have at most.
+    /// Bytes that the buffers of its connections hold, and the most they may hold.
     pub fn buffered(&self) -> (usize, usize) {
         (self.vm.budget.used(), Budget::most(self.vm.settings.limits.flows))
     }
 
-    /// A machine is about to have the seat.
+    /// Call it before a VM starts to use this attachment.
     pub fn occupy(&self) {
         self.vm.occupy();
     }
 
-    /// The machine is gone for good, and not only its cable: every connection that it had is cut, whoever is at the other
-    /// end is told, and who connects to it is refused until [`occupy`](Self::occupy). Nothing is left for the next
-    /// machine when this has come to its end.
+    /// Call it when the VM has ended for good, not only its socket connection. All its connections are cut, their other
+    /// ends are reset, and new connections to it are refused until [`occupy`](Self::occupy). When the future completes,
+    /// nothing is left for the next VM.
     pub fn vacate(&self) -> impl Future<Output = ()> + Send + 'static {
         self.vm.clone().vacate()
     }
 
-    /// Detaches the VM and waits until nothing of it is left.
+    /// Detaches the VM and waits until all its tasks have ended.
     pub async fn detach(self) {
         let tasks = self.vm.tasks.clone();
         drop(self);
@@ -101,8 +102,8 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        self.vm.switch.part(&self.vm);
-        self.vm.switch.remove(self.vm.seat.address);
+        self.vm.switch.end_connections_of(&self.vm);
+        self.vm.switch.remove(self.vm.identity.address);
         self.vm.ended.cancel();
         self.vm.tasks.close();
     }

@@ -1,13 +1,13 @@
-//! How fast a VM may send and receive: a bucket of bytes, or of frames, that fills at the allowed rate.
+//! Limits the rate of a VM: a token bucket of bytes, or of frames, that fills at the allowed rate.
 //!
-//! A frame is taken even if the bucket holds too little, and the debt is waited for before the next one: frames are
-//! never cut or dropped to hold the rate.
+//! A frame passes even if the bucket holds too little, and the next one waits for the debt: frames are never cut or
+//! dropped to hold the rate.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What may pass at once after a quiet time, as a share of a second's worth.
+/// Size of a burst after a quiet time, as a share of one second's amount.
 const BURST: f64 = 0.05;
 
 /// A bucket smaller than this would make every large frame wait.
@@ -15,7 +15,7 @@ const LEAST_BURST: f64 = 128.0 * 1024.0;
 
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    /// Bytes or frames per second; none: as fast as it goes.
+    /// Bytes or frames per second. `None`: unlimited.
     rate: Option<f64>,
     least_burst: f64,
     tokens: f64,
@@ -30,7 +30,7 @@ impl Bucket {
         bucket
     }
 
-    /// Of so many frames in a second.
+    /// A bucket of this many frames per second.
     pub(crate) fn of_frames(rate: u32, now: Instant) -> Self {
         let rate = Some(f64::from(rate.max(1)));
         let mut bucket = Self { rate, least_burst: 1.0, tokens: 0.0, filled: now };
@@ -47,7 +47,7 @@ impl Bucket {
         self.rate.is_some()
     }
 
-    /// Takes so much and says how long to wait before the next.
+    /// Takes this amount and returns how long to wait before the next.
     pub(crate) fn take(&mut self, amount: usize, now: Instant) -> Option<Duration> {
         let rate = self.rate?;
         let since = now.saturating_duration_since(self.filled).as_secs_f64();
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_in_a_second_is_the_rate_and_one_burst() {
+    fn bucket_passes_rate_plus_one_burst() {
         let start = Instant::now();
         let mut bucket = Bucket::new(Some(80), start);
         let (mut now, mut passed) = (start, 0);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_nothing_waits() {
+    fn bucket_without_rate_never_waits() {
         let now = Instant::now();
         let mut bucket = Bucket::new(None, now);
         assert!((0..1000).all(|_| bucket.take(69_632, now).is_none()));

@@ -1,4 +1,4 @@
-//! What passed and what was dropped, per VM.
+//! Counters of passed and dropped frames, per VM.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Counters { $(pub(crate) $name: AtomicU64),+ }
 
-        /// The counters at one moment.
+        /// The counters at one instant.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counted { $($(#[$doc])* pub $name: u64),+ }
 
@@ -26,17 +26,17 @@ counters! {
     /// Frames and bytes to the guest.
     frames_down,
     bytes_down,
-    /// How often the guest was called upon for them.
+    /// Writes to QEMU's socket, each of which wakes the guest.
     calls_down,
     /// Frames that claim to come from another address than the VM's own.
     spoofed,
-    /// Frames, packets or checksums that are not as they should be.
+    /// Invalid frames, packets or checksums.
     malformed,
     fragments,
     ipv6,
-    /// Everything else that is neither ARP nor IPv4, and what is meant for many.
+    /// Frames that are neither ARP, IPv4 nor IPv6, and multicast and broadcast packets.
     other,
-    /// Packets for which there was no room in a queue.
+    /// Packets that were dropped because a queue was full.
     overflowed,
 }
 

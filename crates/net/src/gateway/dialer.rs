@@ -1,4 +1,4 @@
-//! How the outside is reached: the host's own sockets, unless a test puts something else there.
+//! Opens connections to the outside: through the host's own sockets, unless a test replaces them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, UdpSocket};
 pub trait Dialer: std::fmt::Debug + Send + Sync {
     fn connect(&self, to: SocketAddrV4) -> BoxFuture<'_, io::Result<TcpStream>>;
 
-    /// A socket that sends to this address and hears from no other.
+    /// A socket that exchanges datagrams with this address only.
     fn datagrams(&self, to: SocketAddrV4) -> BoxFuture<'_, io::Result<UdpSocket>>;
 }
 
@@ -40,7 +40,7 @@ impl Dialer for HostSockets {
                 Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            // A server nearby has answered by now; to wait for word of it takes longer than it took.
+            // A server nearby has already answered; waiting for the event would take longer than that.
             let answered = has_room(&socket)?;
             let stream = TcpStream::from_std(socket.into())?;
             if !answered {
@@ -49,7 +49,7 @@ impl Dialer for HostSockets {
             if let Some(error) = stream.take_error()? {
                 return Err(error);
             }
-            // The guest's own stack decides what waits for more.
+            // The guest's own stack has already decided when to send.
             stream.set_nodelay(true)?;
             Ok(stream)
         })

@@ -1,8 +1,8 @@
-//! One TCP connection: what the guest's end and the host's end say is carried from one to the other.
+//! One TCP connection: carries bytes between the guest's end and the host's end.
 //!
-//! Neither end can make us hold more than the stack's two buffers. If the host is slow, the stack's window closes and
-//! the guest waits; if the guest is slow, the host's socket is not read. Half-closed connections stay so, and a
-//! reset of one end resets the other.
+//! Neither end can make us buffer more than the stack's two buffers. If the host is slow, the stack's window closes and
+//! the guest waits; if the guest is slow, the host's socket is not read. Half-closed connections stay half-closed, and
+//! a reset of one end resets the other.
 //!
 //! ```text
 //!            packets            window             bytes
@@ -25,15 +25,15 @@ use super::settings::{ASKED_AT_THE_END, CONNECT_DEADLINE};
 use super::stack::Stack;
 use crate::rules::Refusal;
 
-/// Packets that are handled before the host's end has its turn.
+/// Packets that are handled before the host's end is served.
 const BATCH: usize = 32;
 
-/// A connection that carried more, one way, may have filled so much of its buffers that it is worth a call of the kernel to
-/// give that back.
+/// Bytes in one direction above which a connection has filled so much of its buffers that releasing them is worth a
+/// system call.
 const WORTH_RELEASING: u64 = 64 << 10;
 
-/// How long the guest's end waits to be acknowledged together with the host's, which most servers answer it with: one
-/// packet for the guest instead of two.
+/// Delay of the acknowledgement of the guest's end, to send it together with the end of the host's side, which most
+/// servers close in response: one packet for the guest instead of two.
 const BOTH_ENDS: Duration = Duration::from_millis(1);
 
 /// Everything that one connection consists of.
@@ -41,50 +41,52 @@ const BOTH_ENDS: Duration = Duration::from_millis(1);
 pub(crate) struct Flow {
     pub(crate) stack: Stack,
     pub(crate) packets: mpsc::Receiver<Buffer>,
-    /// Dropped before the host's end: the log has the end of a connection when the other side learns of it.
+    /// Declared, and so dropped, before the host's end: the log has the closing record before the other side learns of
+    /// it.
     pub(crate) account: Account,
     pub(crate) host: Host,
-    /// `None`: not a flow that the policy is asked about.
+    /// `None`: the policy does not apply to this flow.
     pub(crate) gate: Option<Gate>,
 }
 
-/// How a connection ended.
+/// The way a connection ended.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// Both sides said all they had to say.
+    /// Both sides have closed.
     Finished,
     GuestReset,
     HostReset,
     Refused(Refusal),
-    /// The guest did not take part in opening it.
+    /// The guest did not complete the handshake.
     NotOpened,
 }
 
-/// How far a connection is.
+/// The progress of a connection.
 #[derive(Debug, Default)]
 struct Progress {
     opened: bool,
     /// The guest has sent its last byte.
     guest_ended: bool,
-    /// The host's end was told so.
+    /// The host's end was shut down for writing because of that.
     told_host: bool,
-    /// What the host's end had said by then.
+    /// Bytes from the host's end until then.
     down_at_end: Option<u64>,
-    /// Until when the host's end is expected to end too.
+    /// Deadline for the host's end to close as well; see [`BOTH_ENDS`].
     ending: Option<Instant>,
     /// The host's end has sent its last byte.
     host_ended: bool,
-    /// The host's end takes no more, so what the guest still sends goes nowhere.
+    /// The host's end accepts no more bytes, so further bytes of the guest are discarded.
     host_deaf: bool,
-    /// The host's end is gone; the guest is told when it has everything that came before.
+    /// The host's end is gone; the guest is reset once it has everything that came before.
     host_gone: bool,
-    /// Until when the guest may leave it open whom its bytes are for.
+    /// Deadline for the guest to show which host its bytes are for.
     patience: Option<Instant>,
     host_full: bool,
 }
 
 impl Flow {
-    /// Carries bytes until the connection has ended, and tells both ends. The stack may be of use to another.
+    /// Carries bytes until the connection has ended, and closes or resets both ends. The returned stack can be used
+    /// again.
     pub(crate) async fn run(mut self) -> (End, Stack) {
         let end = self.carry().await;
         match &end {
@@ -93,9 +95,9 @@ impl Flow {
             End::HostReset | End::Refused(_) => self.reset_guest().await,
         }
         if let Some(name) = self.gate.as_ref().and_then(Gate::name) {
-            self.account.names(name);
+            self.account.set_name(name);
         }
-        self.account.ends(&end);
+        self.account.set_end(&end);
         if self.account.up.max(self.account.down) > WORTH_RELEASING && self.stack.is_over() {
             self.stack.release();
         }
@@ -129,7 +131,7 @@ impl Flow {
             if let Some(end) = self.over(&mut progress) {
                 return end;
             }
-            // What the server said lets through what was held.
+            // The server's answer may have released held bytes.
             if answered {
                 continue;
             }
@@ -159,7 +161,7 @@ impl Flow {
                 self.pump(progress)?;
             }
         }
-        // What waits for an answer of a server that says no more goes nowhere.
+        // Bytes that wait for an answer are discarded if the server has closed.
         let is_empty = progress.host_ended || self.gate.as_ref().is_none_or(Gate::is_empty);
         let socket = self.stack.socket();
         if progress.guest_ended && !socket.can_recv() && is_empty && !progress.told_host {
@@ -172,7 +174,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Gives the host what it takes at once of what may leave.
+    /// Writes the bytes that may leave, as far as the host accepts them at once.
     fn pump(&mut self, progress: &mut Progress) -> Result<(), Refusal> {
         let socket = self.stack.socket();
         while !progress.host_full {
@@ -228,7 +230,7 @@ impl Flow {
                 Err(_) => break,
             }
         }
-        // A server that has ended and takes nothing any more has closed.
+        // A server that has ended and accepts nothing more has closed both directions.
         progress.host_gone |= progress.host_ended && progress.host_deaf;
         if progress.host_ended && !progress.host_gone {
             socket.close();
@@ -236,14 +238,14 @@ impl Flow {
         heard
     }
 
-    /// Whether there is nothing to say to the guest but that it has ended.
+    /// Whether the acknowledgement of the guest's end should still wait for the host's end.
     fn expects_end(&mut self, progress: &Progress, until: Instant) -> bool {
         let host_talks = progress.host_ended || progress.host_gone || self.stack.socket().send_queue() > 0;
         !host_talks && Instant::now() < until
     }
 
-    /// Whether nothing is left but to tell a guest that has closed that it has been heard. One that has only said that it
-    /// will say no more may wait for what the server has to say, and for its end.
+    /// Whether only the acknowledgement of the guest's end is left to send. A guest that has only half-closed may still
+    /// wait for the server's bytes and its end.
     fn only_ends_follow(&mut self, progress: &Progress) -> bool {
         let nothing_said_since = progress.down_at_end == Some(self.account.down);
         nothing_said_since && !progress.host_gone && self.stack.socket().send_queue() == 0
@@ -260,7 +262,7 @@ impl Flow {
                 if !(progress.guest_ended && progress.host_ended) {
                     return Some(End::GuestReset);
                 }
-                // What the guest sent before it ended may still wait for a slow host.
+                // Bytes that the guest sent before its end may still wait for a slow host.
                 (progress.told_host && !blocked).then_some(End::Finished)
             }
             State::SynSent | State::SynReceived => None,
@@ -293,8 +295,8 @@ impl Flow {
                 None => std::future::pending().await,
             }
         };
-        // The policy comes first: nothing may pass that it no longer allows. Packets come before the host's bytes,
-        // because they make room for those.
+        // The policy comes first, so that nothing passes that is no longer allowed. Packets come before the host's
+        // bytes, because they make room for those.
         tokio::select! {
             biased;
             judged = changed => judged.map_err(End::Refused)?,
@@ -304,7 +306,7 @@ impl Flow {
             },
             room = self.stack.link().wait(), if blocked => match room {
                 Some(room) => self.stack.flush_into(room),
-                // The VM is being detached: nobody will make room again.
+                // The VM is being detached: there will be no room again.
                 None => return Err(End::GuestReset),
             },
             () = self.host.writable(), if progress.host_full => {}
@@ -327,7 +329,7 @@ impl Flow {
     }
 }
 
-/// Writes what the host takes at once and says how much of it is done with.
+/// Writes what the host accepts at once. Returns how many bytes are done with.
 fn write(host: &Host, bytes: &[u8], count: &mut u64, progress: &mut Progress) -> usize {
     if progress.host_deaf {
         return bytes.len();
@@ -349,7 +351,7 @@ fn write(host: &Host, bytes: &[u8], count: &mut u64, progress: &mut Progress) ->
     }
 }
 
-/// Whether the guest's last byte has come.
+/// Whether the guest has sent its FIN.
 fn has_ended(state: State) -> bool {
     match state {
         State::CloseWait | State::LastAck | State::Closing | State::TimeWait => true,

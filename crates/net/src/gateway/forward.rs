@@ -1,4 +1,4 @@
-//! Ports of the host's loopback that lead into a guest.
+//! Forwards: ports of the host's loopback that lead into a guest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,25 +19,25 @@ use super::flow::Flow;
 use super::host::Host;
 use super::settings::FORWARDS;
 use super::stack::Stack;
-use super::table::{FlowKey, NoPlace};
+use super::table::{FlowKey, OpenError};
 use super::vm::Vm;
 use crate::log::FlowEvent;
 use crate::rules::Transport;
 
-/// Ports below belong to the system.
+/// Smallest host port. Ports below it belong to the system.
 const LEAST_PORT: u16 = 1024;
 
-/// The gateway's ports from which connections into the guest come.
+/// Ports of the gateway that are the source of connections into the guest.
 const OWN_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
-/// Ports that are tried before a connection is given up.
+/// Source ports that are tried before a connection is given up.
 const TRIES: usize = 64;
 
-/// Until a listener that failed is asked again: too many open files, most likely.
+/// Pause after a failed accept: too many open files, most likely.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the log says of a connection to a workspace without a machine.
-pub(crate) const NOBODY: &str = "the workspace does not run";
+/// The log message for a connection to a workspace without a running VM.
+pub(crate) const NOT_RUNNING: &str = "the workspace is not running";
 
 /// A port of the host's loopback that leads into a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +48,15 @@ pub struct Forward {
 
 #[derive(Debug, Error)]
 pub enum ForwardError {
-    #[error("port 0 is not a port of the guest")]
+    #[error("0 is not a valid guest port")]
     NoPort,
-    #[error("port {port} of the host belongs to the system; take one from {LEAST_PORT} on")]
+    #[error("host port {port} is reserved for the system; use {LEAST_PORT} or higher")]
     Privileged { port: u16 },
-    #[error("port {port} of the host is in use")]
+    #[error("host port {port} is in use")]
     InUse { port: u16 },
-    #[error("port {guest_port} of the guest is forwarded already, from port {host_port} of the host")]
+    #[error("guest port {guest_port} is already forwarded from host port {host_port}")]
     Exists { guest_port: u16, host_port: u16 },
-    #[error("port {guest_port} of the guest is not forwarded")]
+    #[error("guest port {guest_port} is not forwarded")]
     Unknown { guest_port: u16 },
     #[error("a VM has at most {FORWARDS} forwards")]
     TooMany,
@@ -64,14 +64,14 @@ pub enum ForwardError {
     Listen { source: io::Error },
 }
 
-/// A forward that was removed, whose listener may take a moment to close.
+/// A removed forward, whose listener may take a moment to close.
 #[derive(Debug)]
 pub struct Ending(JoinHandle<Option<()>>);
 
 impl Ending {
     /// Returns when its port is free.
     pub async fn ended(self) {
-        // A listener whose task has failed is closed as well.
+        // An error means that the task failed, which closes the listener as well.
         let _ = self.0.await;
     }
 }
@@ -90,13 +90,13 @@ struct Running {
     accepting: JoinHandle<Option<()>>,
 }
 
-/// A machine into which forwards lead.
+/// A VM that forwards lead to.
 pub(crate) trait Inbound: Send + Sync + 'static {
     fn tasks(&self) -> &TaskTracker;
 
     fn ended(&self) -> &CancellationToken;
 
-    /// Carries a connection of the host into the guest, until `stop`. What cannot be carried is reset.
+    /// Carries a connection from the host into the guest, until `stop`. If that is not possible, it is reset.
     fn open_inbound(
         self: &Arc<Self>,
         stream: TcpStream,
@@ -107,7 +107,7 @@ pub(crate) trait Inbound: Send + Sync + 'static {
 }
 
 impl Forwards {
-    /// Ports that somebody has a right to are avoided, whether they listen now or not. Must be called within the
+    /// Starts a forward. Host ports in `avoid` are not taken, because they belong to others. Must be called within the
     /// runtime.
     pub(crate) fn add<T: Inbound>(
         &self,
@@ -140,7 +140,7 @@ impl Forwards {
         Ok(Forward { guest_port, host_port })
     }
 
-    /// When it returns, nobody listens on the port any more.
+    /// Stops a forward. The port is free when the returned [`Ending`] completes.
     pub(crate) fn remove(&self, guest_port: u16) -> Result<Ending, ForwardError> {
         let removed = self.running().remove(&guest_port);
         let Running { stop, accepting, .. } = removed.ok_or(ForwardError::Unknown { guest_port })?;
@@ -162,8 +162,8 @@ impl Forwards {
     }
 }
 
-/// Takes a port that is free and nobody's. Those that are free only at the moment are held until one is found, so that
-/// none comes twice.
+/// Listens on a free port that is not in `avoid`. Listeners on unsuitable ports are held until one is found, so that no
+/// port comes twice.
 fn listen_anywhere(avoid: &BTreeSet<u16>) -> Result<(TcpListener, u16), ForwardError> {
     let mut passed_over = Vec::new();
     for _ in 0..=avoid.len() {
@@ -176,7 +176,7 @@ fn listen_anywhere(avoid: &BTreeSet<u16>) -> Result<(TcpListener, u16), ForwardE
     Err(ForwardError::Listen { source: io::ErrorKind::AddrInUse.into() })
 }
 
-/// Port 0: one that is free.
+/// Listens on a port; 0 takes a free one.
 fn listen(port: u16) -> Result<(TcpListener, u16), ForwardError> {
     let failed = |source: io::Error| match source.kind() == io::ErrorKind::AddrInUse && port != 0 {
         true => ForwardError::InUse { port },
@@ -193,7 +193,7 @@ async fn accept<T: Inbound>(vm: Arc<T>, listener: TcpListener, guest_port: u16, 
         match listener.accept().await {
             Ok((stream, client)) => vm.open_inbound(stream, client, guest_port, &stop),
             Err(error) => {
-                tracing::warn!(%error, "a forwarded connection cannot be accepted");
+                tracing::warn!(%error, "cannot accept a forwarded connection");
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -216,34 +216,34 @@ impl Inbound for Vm {
         guest_port: u16,
         stop: &CancellationToken,
     ) {
-        // Only how soon small pieces are sent depends on it.
+        // It only affects how soon small pieces are sent.
         let _ = stream.set_nodelay(true);
         let host = Host::tcp(stream);
         let SocketAddr::V4(client) = client else { return };
         if self.is_vacant() {
-            let message = || NOBODY.to_owned();
+            let message = || NOT_RUNNING.to_owned();
             return self.complain(FlowEvent::Refused, Transport::Tcp, Some(guest_port), client, message);
         }
-        let mut place = Err(NoPlace::Taken);
+        let mut entry = Err(OpenError::Taken);
         let mut ours = SocketAddrV4::new(self.settings.address, 0);
         for _ in 0..TRIES {
             ours.set_port(self.own_port());
-            place = self.flows.open(FlowKey { guest_port, remote: ours });
-            if !matches!(place, Err(NoPlace::Taken)) {
+            entry = self.flows.open(FlowKey { guest_port, remote: ours });
+            if !matches!(entry, Err(OpenError::Taken)) {
                 break;
             }
         }
-        let Ok((ticket, packets)) = place else {
-            let message = || "the VM has as many connections as it may have".to_owned();
+        let Ok((ticket, packets)) = entry else {
+            let message = || "the VM has reached its limit of connections".to_owned();
             return self.complain(FlowEvent::Refused, Transport::Tcp, Some(guest_port), client, message);
         };
-        let guest = SocketAddrV4::new(self.seat.address, guest_port);
+        let guest = SocketAddrV4::new(self.identity.address, guest_port);
         let (link, mtu) = (self.link.clone(), self.settings.mtu);
         let opened = self.buffers().and_then(|buffers| Stack::connect(link, mtu, buffers, ours, guest));
         let stack = match opened {
             Ok(stack) => stack,
             Err(problem) => {
-                let message = || format!("there is no room for another connection: {problem}");
+                let message = || format!("not enough memory for another connection: {problem}");
                 return self.complain(FlowEvent::Refused, Transport::Tcp, Some(guest_port), client, message);
             }
         };

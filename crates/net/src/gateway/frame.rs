@@ -1,16 +1,16 @@
-//! How frames travel between QEMU and us: a length of four bytes, most significant first, then an Ethernet frame.
+//! The frame format of QEMU's socket: a length of four bytes, most significant first, then an Ethernet frame.
 //!
-//! No socket here: [`Frames`] is given bytes as they come and gives out frames.
+//! This file has no socket: [`Frames`] takes bytes as they come and returns frames.
 
 use thiserror::Error;
 
-/// The length before each frame.
+/// Size of the length in front of each frame.
 pub(crate) const PREFIX: usize = 4;
 
-/// The head of an Ethernet frame: two addresses and a type.
+/// Size of the header of an Ethernet frame: two addresses and a type.
 pub(crate) const ETHERNET: usize = 14;
 
-/// What QEMU itself can send: 4 KiB and a frame of 64 KiB.
+/// The largest frame that QEMU can send: 4 KiB and 64 KiB.
 pub(crate) const MAX_FRAME: usize = 69_632;
 
 /// Room for a few of the largest frames, so that one read brings several.
@@ -18,14 +18,14 @@ pub(crate) const READ_BUFFER: usize = 256 * 1024;
 
 const _: () = assert!(READ_BUFFER >= 2 * (PREFIX + MAX_FRAME));
 
-/// A length that no frame has: where the next frame begins cannot be known any more.
+/// An impossible length. The start of the next frame is unknown after it.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("a frame of {length} bytes was announced; {ETHERNET} to {MAX_FRAME} are possible")]
+#[error("invalid frame length {length}; it must be {ETHERNET} to {MAX_FRAME} bytes")]
 pub(crate) struct BadLength {
     length: usize,
 }
 
-/// What has arrived and not been handled yet.
+/// Bytes that have arrived and were not handled yet.
 #[derive(Debug)]
 pub(crate) struct Frames {
     buffer: Box<[u8]>,
@@ -38,9 +38,9 @@ impl Frames {
         Self { buffer: vec![0; READ_BUFFER].into_boxed_slice(), start: 0, end: 0 }
     }
 
-    /// Where the next bytes go. Never empty once [`next`](Self::next) has given out all it can.
+    /// Space for the next bytes. Never empty once [`next`](Self::next) has returned all frames.
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        // An unfinished frame moves to the front only when it might not fit behind.
+        // An incomplete frame moves to the front only if the rest of it might not fit behind it.
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.buffer.len() - self.start < PREFIX + MAX_FRAME {
@@ -50,12 +50,12 @@ impl Frames {
         &mut self.buffer[self.end..]
     }
 
-    /// So many bytes were put into [`space`](Self::space).
+    /// This many bytes were written to [`space`](Self::space).
     pub(crate) fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.buffer.len());
     }
 
-    /// The next whole frame, if it is there.
+    /// The next complete frame, if there is one.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, BadLength> {
         let waiting = &self.buffer[self.start..self.end];
         let Some((prefix, rest)) = waiting.split_first_chunk::<PREFIX>() else { return Ok(None) };
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_no_frame_has_is_an_error() {
+    fn impossible_frame_length_is_an_error() {
         for length in [0_u32, 13, MAX_FRAME as u32 + 1, u32::MAX] {
             let mut frames = Frames::new();
             push(&mut frames, &length.to_be_bytes());
@@ -98,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_out_as_they_went_in_however_they_were_cut(
+        fn frames_survive_any_stream_cuts(
             sizes in vec(ETHERNET..=MAX_FRAME, 1..12),
             cuts in vec(1_usize..100_000, 1..20),
         ) {

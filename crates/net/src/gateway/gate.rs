@@ -1,9 +1,10 @@
-//! What a flow must pass before its bytes leave, and again whenever the policy changes.
+//! The gate of one flow: holds the guest's bytes until the policy allows them to leave, and judges the flow again
+//! whenever the policy changes.
 //!
 //! ```text
 //!            ┌─ TLS, git, opaque ─────────────▶ pass
-//!   looking ─┤
-//!            └─ HTTP under rules about names ─▶ each head held until it was judged, bodies pass
+//!   sniffing ┤
+//!            └─ HTTP under rules about names ─▶ each head is held until it was judged, bodies pass
 //! ```
 
 use std::net::SocketAddrV4;
@@ -14,67 +15,67 @@ use tokio::sync::watch;
 use crate::rules::{Guard, Refusal, RefusalCode, Transport, Verdict};
 use crate::sniff::{Broken, Claim, MAX_BYTES, Requests, Sniffer};
 
-/// How long a guest may take over the first bytes that say whom they are for, once it has begun.
+/// Time for a guest to complete its first bytes, once it has begun.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long it may say nothing where nothing passes before it has shown a name. Browsers open connections that they use
-/// a while later.
+/// Time for which it may stay silent if nothing passes before it has shown a name. Browsers open connections that they
+/// use a while later.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Stands before the host's end of a flow. All bytes of the guest are [offered](Gate::offer) to it; those that must not
-/// leave yet it holds.
+/// Stands in front of the host's end of a flow. All bytes of the guest are [offered](Gate::offer) to it; it holds those
+/// that must not leave yet.
 #[derive(Debug)]
 pub(crate) struct Gate {
     guard: Guard,
     to: SocketAddrV4,
     changed: watch::Receiver<u64>,
     rule: String,
-    /// The name the guest resolved the address from: what the flow is judged by, again and again.
+    /// The name the guest resolved the address from. The flow is judged by it, again and again.
     resolved: Option<String>,
     /// The name for the log, which the guest may have chosen itself.
     name: Option<String>,
     state: State,
-    /// Bytes of the guest that have not left, of which the first `free` may.
+    /// Bytes of the guest that have not left. The first `free` of them may leave.
     held: Vec<u8>,
     free: usize,
-    /// Something has left.
+    /// Whether any byte has left.
     begun: bool,
-    /// The server has said something.
+    /// Whether the server has sent anything.
     heard: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    Looking {
+    Sniffing {
         sniffer: Sniffer,
         holding: bool,
-        /// Nothing passes, either way, before there is a name.
+        /// Nothing passes in either direction before there is a name.
         needs_name: bool,
     },
-    /// HTTP, of which every request is judged; the claim is the last one's.
+    /// HTTP, every request of which is judged; the claim is that of the last one.
     Following { claim: Claim, requests: Box<Requests> },
-    /// Nothing more is looked at. `shut`: nothing more may come either.
-    Said { claim: Claim, shut: bool },
+    /// Nothing more is inspected. `shut`: the guest may not send anything more either.
+    Decided { claim: Claim, shut: bool },
 }
 
-/// What becomes of bytes that were offered.
+/// The result of offering bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
-    /// So many of them may leave; those that do are told to [`passed`](Gate::passed).
+    /// This many of them may leave; the caller reports those that did with [`passed`](Gate::passed).
     Pass(usize),
-    /// So many of them were taken. None: there is no room until the server has answered.
+    /// This many of them were taken. Zero: there is no room until the server has answered.
     Held(usize),
 }
 
 impl Gate {
-    /// Asks the guard whether there may be such a flow.
+    /// Asks the guard whether this flow is allowed.
     pub(crate) fn open(guard: Guard, to: SocketAddrV4) -> Result<Self, Refusal> {
-        // First, so that no change after the verdict is missed.
+        // Subscribes first, so that no change after the verdict is missed.
         let changed = guard.watch();
         let (rule, name) = allowed(guard.judge(Transport::Tcp, to))?;
         let holding = guard.needs_claim(to, name.as_deref());
         let needs_name = holding && guard.needs_name(to, name.as_deref());
-        let state = State::Looking { sniffer: Sniffer::default(), holding, needs_name };
+        let state = State::Sniffing { sniffer: Sniffer::default(), holding, needs_name };
         let resolved = name.clone();
         let held = Vec::new();
         Ok(Self {
@@ -100,29 +101,29 @@ impl Gate {
         self.name.as_deref()
     }
 
-    /// How soon the guest must have said what it has begun to say, or must begin.
+    /// Time for the guest to complete what it has begun, or to begin. `None`: no limit.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let unfinished = self.held.len() > self.free;
         match &self.state {
-            State::Looking { holding: true, .. } if unfinished => Some(PATIENCE),
-            State::Looking { needs_name, .. } => needs_name.then_some(SILENCE),
+            State::Sniffing { holding: true, .. } if unfinished => Some(PATIENCE),
+            State::Sniffing { needs_name, .. } => needs_name.then_some(SILENCE),
             State::Following { requests, .. } => (unfinished && !requests.is_waiting()).then_some(PATIENCE),
-            State::Said { .. } => None,
+            State::Decided { .. } => None,
         }
     }
 
-    /// Whether the guest must show a name before it may hear anything.
+    /// Whether the guest must show a name before it may receive anything.
     pub(crate) fn needs_name(&self) -> bool {
-        matches!(self.state, State::Looking { needs_name: true, .. })
+        matches!(self.state, State::Sniffing { needs_name: true, .. })
     }
 
-    /// Whether it looks at what the server says, and not only at whether it says anything. It begins to before the request
-    /// that is answered has left.
+    /// Whether the gate inspects the server's bytes, and does not only need to know that there are some. This starts
+    /// before the request that is answered has left.
     pub(crate) fn is_following(&self) -> bool {
         matches!(self.state, State::Following { .. })
     }
 
-    /// Whether what comes next depends on what the server says.
+    /// Whether the meaning of the next bytes depends on the server's answer.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(&self.state, State::Following { requests, .. } if requests.is_waiting())
     }
@@ -132,23 +133,23 @@ impl Gate {
         self.held.is_empty()
     }
 
-    /// What was held and may leave.
+    /// Held bytes that may leave.
     pub(crate) fn free(&self) -> &[u8] {
         &self.held[..self.free]
     }
 
-    /// So many of the bytes that may leave have left.
+    /// This many of the [`free`](Self::free) bytes have left.
     pub(crate) fn left(&mut self, count: usize) {
         self.begun |= count > 0;
         self.held.drain(..count);
         self.free -= count;
     }
 
-    /// Offers the guest's next bytes, when nothing that was held before may leave.
+    /// Offers the guest's next bytes. Call it only if no held byte may leave.
     pub(crate) fn offer(&mut self, bytes: &[u8]) -> Result<Offer, Refusal> {
         match &mut self.state {
-            State::Said { shut: true, .. } => return Err(self.not_followed()),
-            State::Said { .. } if self.held.is_empty() => return Ok(Offer::Pass(bytes.len())),
+            State::Decided { shut: true, .. } => return Err(self.not_followed()),
+            State::Decided { .. } if self.held.is_empty() => return Ok(Offer::Pass(bytes.len())),
             State::Following { requests, .. } if self.held.is_empty() => {
                 match requests.as_ref().clone().body(bytes) {
                     Ok(0) => {}
@@ -156,15 +157,15 @@ impl Gate {
                     Err(broken) => return Err(self.broken(broken)),
                 }
             }
-            State::Looking { .. } | State::Following { .. } | State::Said { .. } => {}
+            State::Sniffing { .. } | State::Following { .. } | State::Decided { .. } => {}
         }
         let taken = bytes.len().min(MAX_BYTES.saturating_sub(self.held.len()));
         self.held.extend_from_slice(&bytes[..taken]);
-        self.look(&bytes[..taken])?;
+        self.inspect(&bytes[..taken])?;
         Ok(Offer::Held(taken))
     }
 
-    /// These of the bytes that may leave have left.
+    /// These bytes of an [`Offer::Pass`] have left.
     pub(crate) fn passed(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         let State::Following { requests, .. } = &mut self.state else { return Ok(()) };
         match requests.body(bytes) {
@@ -173,7 +174,7 @@ impl Gate {
         }
     }
 
-    /// What the server says, before the guest hears it.
+    /// Takes the server's bytes before the guest receives them.
     pub(crate) fn hear(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         self.heard = true;
         let State::Following { requests, .. } = &mut self.state else { return Ok(()) };
@@ -183,41 +184,41 @@ impl Gate {
         }
     }
 
-    /// The guest says no more, or takes too long: what it has said so far must do.
+    /// The guest sends no more, or takes too long: the gate decides by the bytes so far.
     pub(crate) fn end(&mut self) -> Result<(), Refusal> {
         let unfinished = self.patience().is_some();
         match &mut self.state {
-            State::Looking { sniffer, .. } => {
+            State::Sniffing { sniffer, .. } => {
                 let claim = sniffer.finish();
-                self.said(claim)
+                self.decide(claim)
             }
-            State::Following { .. } if unfinished => Err(self.broken(Broken("a head has no end"))),
-            State::Following { .. } | State::Said { .. } => Ok(()),
+            State::Following { .. } if unfinished => Err(self.broken(Broken("a header without an end"))),
+            State::Following { .. } | State::Decided { .. } => Ok(()),
         }
     }
 
-    /// Looks at bytes that were added to those that are held.
-    fn look(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+    /// Inspects bytes that were added to the held ones.
+    fn inspect(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         match &mut self.state {
-            State::Looking { sniffer, holding, .. } => {
+            State::Sniffing { sniffer, holding, .. } => {
                 let holding = *holding;
                 match sniffer.push(bytes) {
-                    Some(claim) => self.said(claim)?,
+                    Some(claim) => self.decide(claim)?,
                     None if !holding => self.free = self.held.len(),
                     None => {}
                 }
                 Ok(())
             }
             State::Following { .. } => self.follow(),
-            State::Said { .. } => {
+            State::Decided { .. } => {
                 self.free = self.held.len();
                 Ok(())
             }
         }
     }
 
-    fn said(&mut self, claim: Claim) -> Result<(), Refusal> {
-        let asked = matches!(self.state, State::Looking { holding: true, .. });
+    fn decide(&mut self, claim: Claim) -> Result<(), Refusal> {
+        let asked = matches!(self.state, State::Sniffing { holding: true, .. });
         if let Claim::Sni(name) | Claim::Host(name) | Claim::GitHost(name) | Claim::Encrypted(Some(name)) =
             &claim
         {
@@ -225,7 +226,7 @@ impl Gate {
         }
         let verdict = asked.then(|| self.guard.rejudge_claim(self.to, self.resolved.as_deref(), &claim));
         let is_http = matches!(claim, Claim::Host(_));
-        self.state = State::Said { claim: claim.clone(), shut: false };
+        self.state = State::Decided { claim: claim.clone(), shut: false };
         if let Some(verdict) = verdict {
             let (rule, name) = allowed(verdict)?;
             self.rule = rule;
@@ -236,7 +237,7 @@ impl Gate {
             if is_http {
                 let mut requests = Box::new(Requests::new());
                 if self.heard {
-                    // Nothing is waited for, so nothing can be broken.
+                    // No answer is awaited, so this cannot fail.
                     let _ = requests.heard(&[]);
                 }
                 self.state = State::Following { claim, requests };
@@ -247,7 +248,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Reads on in what is held: bodies may leave, and heads that were judged.
+    /// Continues in the held bytes: bodies may leave, and heads that were judged.
     fn follow(&mut self) -> Result<(), Refusal> {
         while self.free < self.held.len() {
             let State::Following { requests, .. } = &mut self.state else { return Ok(()) };
@@ -275,24 +276,23 @@ impl Gate {
     fn broken(&self, Broken(what): Broken) -> Refusal {
         let to = self.to;
         let message = format!(
-            "the connection to {to} is HTTP that servers may read in different ways ({what}), so nobody can tell to whom \
-             it goes"
+            "the connection to {to} has HTTP that servers may read in different ways ({what}), so its host is uncertain"
         );
         Refusal::new(RefusalCode::NameHidden, message)
     }
 
     fn not_followed(&self) -> Refusal {
         let message = format!(
-            "the connection to {} is from before the rules about names; programs connect again",
+            "the connection to {} was opened before there were rules about names; the program has to connect again",
             self.to
         );
         Refusal::new(RefusalCode::NameHidden, message)
     }
 
-    /// Resolves when the policy has changed; [`judge_again`](Self::judge_again) then says what it means for the flow.
+    /// Completes when the policy has changed; [`judge_again`](Self::judge_again) then applies the change to the flow.
     pub(crate) async fn changed(&mut self) {
         if self.changed.changed().await.is_err() {
-            // Nobody can change it any more.
+            // The policy cannot change any more.
             std::future::pending::<()>().await;
         }
     }
@@ -300,14 +300,15 @@ impl Gate {
     pub(crate) fn judge_again(&mut self) -> Result<(), Refusal> {
         let resolved = self.resolved.as_deref();
         let verdict = match &mut self.state {
-            State::Looking { holding, needs_name, .. } => {
+            State::Sniffing { holding, needs_name, .. } => {
                 *holding |= self.guard.needs_claim(self.to, resolved);
                 *needs_name = *holding && self.guard.needs_name(self.to, resolved);
                 self.guard.rejudge(Transport::Tcp, self.to, resolved)
             }
             State::Following { claim, .. } => self.guard.rejudge_claim(self.to, resolved, claim),
-            State::Said { claim, shut } => {
-                // Where its next request begins, nobody knows any more. What the server still says may come.
+            State::Decided { claim, shut } => {
+                // The start of its next request is unknown, so the guest may send no more. The server's answer may
+                // still arrive.
                 *shut |= matches!(claim, Claim::Host(_)) && self.guard.needs_claim(self.to, resolved);
                 self.guard.rejudge_claim(self.to, resolved, claim)
             }
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_the_guest_wrote_keeps_no_flow_alive() {
+    fn name_sent_by_guest_keeps_no_flow_alive() {
         let guard = guard(json!({"allow_internet": true}));
         let mut gate = Gate::open(guard.clone(), THERE).unwrap();
         request(&mut gate, "example.com").unwrap();
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flow_to_a_resolved_name_goes_on_until_a_rule_speaks_against_what_it_said() {
+    async fn flow_ends_once_its_claimed_name_is_denied() {
         let guard = guard(json!({"allow_domains": ["*.example.com"]}));
         guard.bind(&DomainName::parse("a.example.com").unwrap(), *THERE.ip(), Duration::ZERO);
         let mut gate = Gate::open(guard.clone(), THERE).unwrap();
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_of_a_connection_is_judged_and_bodies_pass() {
+    fn every_request_is_judged_and_bodies_pass() {
         let guard = guard(json!({"allow_domains": ["a.example"]}));
         guard.bind(&DomainName::parse("a.example").unwrap(), *THERE.ip(), Duration::from_secs(60));
         let mut gate = Gate::open(guard.clone(), THERE).unwrap();
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_from_before_the_rules_may_be_listened_to_and_not_used_again() {
+    fn http_connection_predating_name_rules_sends_nothing_more() {
         let guard = guard(json!({"allow_internet": true}));
         guard.bind(&DomainName::parse("a.example").unwrap(), *THERE.ip(), Duration::from_secs(60));
         let mut gate = Gate::open(guard.clone(), THERE).unwrap();

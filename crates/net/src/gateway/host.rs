@@ -5,8 +5,8 @@ use std::io;
 use rustix::net::{Shutdown, shutdown};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A connection on the host. Dropped before it was [finished](Host::finished), it is reset, so that the other side
-/// does not take what has come so far for all there is.
+/// A connection on the host. If it is dropped before it was [finished](Host::finished), it is reset, so that the other
+/// side does not take a partial transfer for a complete one.
 #[derive(Debug)]
 pub(crate) struct Host {
     stream: Stream,
@@ -43,9 +43,9 @@ impl Host {
         }
     }
 
-    /// Waits until reading may bring something, or an error.
+    /// Waits until reading may return bytes or an error.
     pub(crate) async fn readable(&self) {
-        // An error of the socket shows when it is read.
+        // Reading returns an error of the socket.
         let _ = match &self.stream {
             Stream::Tcp(stream) => stream.readable().await,
             Stream::Service(stream) => stream.readable().await,
@@ -61,14 +61,14 @@ impl Host {
 
     /// Nothing more will be written.
     pub(crate) fn end_writing(&self) {
-        // It fails only if the connection is gone, which reading tells.
+        // It fails only if the connection is gone, which reading shows.
         let _ = match &self.stream {
             Stream::Tcp(stream) => shutdown(stream, Shutdown::Write),
             Stream::Service(stream) => shutdown(stream, Shutdown::Write),
         };
     }
 
-    /// Both directions ended as they should.
+    /// Both directions ended properly.
     pub(crate) fn finished(&mut self) {
         self.finished = true;
     }

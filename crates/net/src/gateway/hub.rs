@@ -8,7 +8,7 @@ use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 
 use super::attachment::Attachment;
-use super::seat::Seat;
+use super::identity::NetIdentity;
 use super::settings::GatewaySettings;
 use super::switch::{self, Switch};
 use super::vm::Vm;
@@ -20,7 +20,7 @@ use crate::rules::Guard;
 pub enum AttachError {
     #[error("another VM has the address {address}")]
     Taken { address: Ipv4Addr },
-    #[error("{address} is not an address for a VM: it is the gateway's own, or not in its network")]
+    #[error("{address} cannot be a VM's address: it is the gateway's own, or not in its network")]
     Foreign { address: Ipv4Addr },
 }
 
@@ -36,19 +36,19 @@ impl Gateway {
         Self { settings: Arc::new(settings), switch: Switch::default() }
     }
 
-    /// Serves a VM whose QEMU connects to `listener`, as often as it likes. Must be called within the runtime.
+    /// Serves a VM whose QEMU connects to `listener`, any number of times. Must be called within the runtime.
     pub fn attach(
         &self,
-        seat: Seat,
+        identity: NetIdentity,
         guard: Guard,
         log: FlowLog,
         listener: UnixListener,
     ) -> Result<Attachment, AttachError> {
-        let address = seat.address;
+        let address = identity.address;
         if address == self.settings.address || !self.settings.is_local(address) {
             return Err(AttachError::Foreign { address });
         }
-        let vm = Arc::new(Vm::new(seat, guard, log, self.settings.clone(), self.switch.clone()));
+        let vm = Arc::new(Vm::new(identity, guard, log, self.settings.clone(), self.switch.clone()));
         if !self.switch.add(&vm) {
             return Err(AttachError::Taken { address });
         }

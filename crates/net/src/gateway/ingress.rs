@@ -1,4 +1,4 @@
-//! What is done with each frame of a guest.
+//! Dispatches each frame of a guest.
 //!
 //! Nothing here waits: a frame is answered, given to the task of its flow, passed to another VM, or dropped.
 
@@ -23,9 +23,9 @@ impl Vm {
         count(&self.counters.frames_up);
         add(&self.counters.bytes_up, bytes.len());
         let Ok(frame) = EthernetFrame::new_checked(bytes) else { return count(&self.counters.malformed) };
-        if frame.src_addr() != EthernetAddress(self.seat.mac) {
+        if frame.src_addr() != EthernetAddress(self.identity.mac) {
             return self
-                .spoofed(|| format!("a frame from {}, which is not the card's address", frame.src_addr()));
+                .spoofed(|| format!("a frame from {}, which is not the VM's MAC address", frame.src_addr()));
         }
         let to_us = frame.dst_addr() == EthernetAddress(GATEWAY_MAC);
         match frame.ethertype() {
@@ -50,16 +50,19 @@ impl Vm {
         else {
             return count(&self.counters.malformed);
         };
-        let own = self.seat.address;
-        // Who looks whether an address is taken does not say which one it has.
+        let own = self.identity.address;
+        // An ARP probe for a free address has no source address.
         let probes = source_protocol_addr.is_unspecified();
-        if source_hardware_addr != EthernetAddress(self.seat.mac) || !(probes || source_protocol_addr == own)
+        if source_hardware_addr != EthernetAddress(self.identity.mac)
+            || !(probes || source_protocol_addr == own)
         {
-            return self.spoofed(|| format!("an ARP message in the name of {source_protocol_addr}"));
+            return self.spoofed(|| {
+                format!("an ARP message from {source_protocol_addr}, which is not the VM's address")
+            });
         }
         let asked = operation == ArpOperation::Request && target_protocol_addr != own && !probes;
         if asked && self.settings.is_local(target_protocol_addr) {
-            self.send(Some(reply::arp(&self.link, target_protocol_addr, self.seat.mac, own)));
+            self.send(Some(reply::arp(&self.link, target_protocol_addr, self.identity.mac, own)));
         }
     }
 
@@ -69,10 +72,11 @@ impl Vm {
             Err(Bad::Malformed) => return count(&self.counters.malformed),
             Err(Bad::Fragment) => return count(&self.counters.fragments),
         };
-        if packet.source != self.seat.address {
-            return self.spoofed(|| format!("a packet from {}, which is not its address", packet.source));
+        if packet.source != self.identity.address {
+            return self
+                .spoofed(|| format!("a packet from {}, which is not the VM's address", packet.source));
         }
-        if !is_unicast(packet.target) || packet.target == self.seat.address {
+        if !is_unicast(packet.target) || packet.target == self.identity.address {
             return count(&self.counters.other);
         }
         if packet.target == self.settings.address {
@@ -145,7 +149,7 @@ impl Vm {
 
     fn spoofed(&self, what: impl FnOnce() -> String) {
         count(&self.counters.spoofed);
-        let to = SocketAddrV4::new(self.seat.address, 0);
+        let to = SocketAddrV4::new(self.identity.address, 0);
         self.complain(FlowEvent::Dropped, Transport::Icmp, None, to, what);
     }
 }

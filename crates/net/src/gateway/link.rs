@@ -1,4 +1,4 @@
-//! The way to one guest: frames that its VM's writer will send.
+//! The link to one guest: queues of frames that its VM's writer sends.
 
 use std::net::Ipv4Addr;
 
@@ -10,34 +10,34 @@ use super::frame::{ETHERNET, PREFIX};
 use super::pool::{Buffer, Pool};
 use super::settings::{GATEWAY_MAC, QUEUED_UP};
 
-/// Where the IP packet begins in a buffer that is sent to a guest.
+/// Offset of the IP packet in a buffer that is sent to a guest.
 const PACKET: usize = PREFIX + ETHERNET;
 
-/// Packets of our own start with it, as Linux does.
+/// Hop limit of packets of our own, as in Linux.
 const HOPS: u8 = 64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     guest: [u8; 6],
-    /// Of the flows, which wait for room in their turn.
+    /// Frames of flows, which wait for room in turn.
     flows: mpsc::Sender<Buffer>,
-    /// Of everybody else, who does not wait and must not find a queue full of flows.
+    /// Other frames, which do not wait and must not find a queue full of flows.
     others: mpsc::Sender<Buffer>,
-    /// Frames for which nobody waits; see [`Link::send_later`].
+    /// Frames that the guest does not wait for; see [`Link::send_later`].
     later: mpsc::Sender<Buffer>,
     pool: Pool,
 }
 
 /// The writer's end of a link.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct Queues {
     pub(crate) flows: mpsc::Receiver<Buffer>,
     pub(crate) others: mpsc::Receiver<Buffer>,
     pub(crate) later: mpsc::Receiver<Buffer>,
 }
 
-impl Waiting {
-    /// Forgets what nobody will read any more.
+impl Queues {
+    /// Discards all queued frames.
     pub(crate) fn clear(&mut self) {
         let Self { flows, others, later } = self;
         for queue in [flows, others, later] {
@@ -47,19 +47,19 @@ impl Waiting {
 }
 
 impl Link {
-    pub(crate) fn new(guest: [u8; 6], queue: usize) -> (Self, Waiting) {
+    pub(crate) fn new(guest: [u8; 6], queue: usize) -> (Self, Queues) {
         let (flows, waiting_flows) = mpsc::channel(queue);
         let (others, waiting_others) = mpsc::channel(queue);
         let (later, waiting_later) = mpsc::channel(queue);
-        let waiting = Waiting { flows: waiting_flows, others: waiting_others, later: waiting_later };
-        (Self { guest, flows, others, later, pool: Pool::new(QUEUED_UP) }, waiting)
+        let queues = Queues { flows: waiting_flows, others: waiting_others, later: waiting_later };
+        (Self { guest, flows, others, later, pool: Pool::new(QUEUED_UP) }, queues)
     }
 
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// A frame for an IP packet of this length, complete but for the packet.
+    /// A frame for an IP packet of this length, complete except for the packet.
     pub(crate) fn frame(&self, length: usize) -> Frame {
         self.frame_of(EthernetProtocol::Ipv4, length)
     }
@@ -75,7 +75,7 @@ impl Link {
         Frame(buffer)
     }
 
-    /// A frame with an IP packet of our own making; `fill` writes what comes after the packet's head.
+    /// A frame with an IP packet of our own; `fill` writes the bytes after the IP header.
     pub(crate) fn ipv4(
         &self,
         from: Ipv4Addr,
@@ -98,19 +98,19 @@ impl Link {
         frame
     }
 
-    /// Room for one frame of a flow, if there is any at once.
+    /// Room for one frame of a flow, if there is any without waiting.
     pub(crate) fn room(&self) -> Option<Room> {
         self.flows.clone().try_reserve_owned().ok().map(Room)
     }
 
-    /// Waits for room in turn with the other flows. Who has waited must use the room it gets: asking anew would go to
-    /// the end of the queue.
+    /// Waits for room in turn with the other flows. A caller that has waited must use the room it gets: asking anew
+    /// would go to the end of the queue.
     pub(crate) async fn wait(&self) -> Option<Room> {
         self.flows.clone().reserve_owned().await.ok().map(Room)
     }
 
-    /// Sends together with others of its kind: every time that a guest is called upon costs it more than a frame
-    /// does, so what it does not wait for comes along with more of that. Gives the frame back if too many wait.
+    /// Sends a frame together with others of its kind: waking a guest costs it more than a frame does, so frames that
+    /// it does not wait for are sent in batches. Returns the frame if too many wait.
     fn send_later(&self, frame: Frame) -> Result<(), Frame> {
         self.later.try_send(frame.0).map_err(|full| Frame(full.into_inner()))
     }
@@ -126,7 +126,7 @@ impl Link {
 pub(crate) struct Frame(Buffer);
 
 impl Frame {
-    /// What comes after the Ethernet head.
+    /// The bytes after the Ethernet header.
     pub(crate) fn packet(&mut self) -> &mut [u8] {
         &mut self.0[PACKET..]
     }
@@ -141,7 +141,7 @@ impl Room {
         self.0.send(frame.0);
     }
 
-    /// Sends a frame that nobody waits for; the room is used only if it has to be.
+    /// Sends a frame that the guest does not wait for; the room is used only if that queue is full.
     pub(crate) fn send_later(self, link: &Link, frame: Frame) {
         if let Err(frame) = link.send_later(frame) {
             self.send(frame);
@@ -154,13 +154,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cleared_is_not_read_by_the_next() {
-        let (link, mut waiting) = Link::new([2; 6], 2);
+    fn cleared_frames_reach_no_later_reader() {
+        let (link, mut queues) = Link::new([2; 6], 2);
         assert!(link.send(link.frame(20)) && link.send(link.frame(20)) && !link.send(link.frame(20)));
         link.room().unwrap().send(link.frame(20));
         link.room().unwrap().send_later(&link, link.frame(20));
-        waiting.clear();
-        let Waiting { flows, others, later } = &mut waiting;
+        queues.clear();
+        let Queues { flows, others, later } = &mut queues;
         assert!([flows, others, later].into_iter().all(|queue| queue.try_recv().is_err()));
         assert!(link.send(link.frame(20)), "there is room again");
     }

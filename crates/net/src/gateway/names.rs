@@ -1,4 +1,4 @@
-//! The gateway's name service, as the guest sees it: port 53 of the gateway, over UDP and TCP.
+//! The gateway's name service: port 53 of the gateway, over UDP and TCP.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::rules::{Guard, Transport};
 
 pub(crate) const PORT: u16 = 53;
 
-/// Between two queries of one connection.
+/// Longest pause between two queries of one connection.
 pub(crate) const IDLE: Duration = Duration::from_secs(10);
 
-/// Shorter than a DNS header: not a query, and no sense in reading on.
+/// Shortest query: a DNS header. A shorter one ends the connection.
 pub(crate) const SHORTEST: u16 = 12;
 
 /// Answers queries for names, under the guest's policy.
 pub trait Names: std::fmt::Debug + Send + Sync {
-    /// The answer to send; `None` if the query deserves none.
+    /// The answer to send; `None` if there is none.
     fn answer<'a>(
         &'a self,
         guard: &'a Guard,
@@ -51,7 +51,7 @@ impl Names for Resolver {
 impl Vm {
     /// Answers a query over UDP.
     pub(crate) fn query(self: &Arc<Self>, packet: &Packet<'_>, datagram: &Datagram<'_>) {
-        // Over the limit it is dropped: the guest asks again, and later.
+        // Dropped over the limit: the guest asks again later.
         let Ok(permit) = self.queries.clone().try_acquire_owned() else { return self.overflowed() };
         let Some(query) = self.link.pool().copy(datagram.payload) else { return self.overflowed() };
         let (vm, us, guest) = (self.clone(), packet.target, (packet.source, datagram.source));
@@ -106,6 +106,6 @@ async fn serve(vm: &Vm, mut stream: UnixStream, guest_port: u16) {
 impl Neighbours for Vm {
     fn address_of(&self, host: &str) -> Option<Ipv4Addr> {
         let other = self.switch.by_name(host)?;
-        self.may_reach(&other).then_some(other.seat.address)
+        self.may_reach(&other).then_some(other.identity.address)
     }
 }

@@ -14,13 +14,13 @@ use super::packet::{self, Body, Packet, Segment};
 use super::pool::Buffer;
 use super::reply::{self, Unreachable};
 use super::stack::Stack;
-use super::table::{FlowKey, NoPlace};
+use super::table::{FlowKey, OpenError};
 use super::vm::Vm;
 use crate::budget::Buffers;
 use crate::log::FlowEvent;
 use crate::rules::Transport;
 
-/// Stacks that wait for another connection: one ends while the next is opened.
+/// Stacks kept for the next connection: one ends while the next is opened.
 const SPARES: usize = 2;
 
 /// A connection whose server has not answered yet.
@@ -28,13 +28,13 @@ struct Opening {
     key: FlowKey,
     gate: Gate,
     packets: mpsc::Receiver<Buffer>,
-    /// What the guest began with; it is answered when the server has answered.
+    /// The guest's SYN, which is answered when the server has answered.
     syn: Buffer,
     connecting: OwnedSemaphorePermit,
 }
 
 impl Vm {
-    /// Opens a connection, if it may be. What may not be is reset at once.
+    /// Opens a connection if it is allowed, and resets it at once if not.
     pub(crate) fn open_outbound(self: &Arc<Self>, packet: &Packet<'_>, segment: &Segment) {
         let to = SocketAddrV4::new(packet.target, segment.target);
         let gate = match Gate::open(self.guard.clone(), to) {
@@ -43,9 +43,9 @@ impl Vm {
         };
         let key = FlowKey { guest_port: segment.source, remote: to };
         let (ticket, packets) = match self.flows.open(key) {
-            Ok(place) => place,
-            Err(NoPlace::Taken) => return,
-            Err(NoPlace::Full) => {
+            Ok(entry) => entry,
+            Err(OpenError::Taken) => return,
+            Err(OpenError::Full) => {
                 let limit = self.settings.limits.flows;
                 return self.refuse(packet, segment, || {
                     format!("the VM has {limit} connections, which is its limit")
@@ -58,7 +58,7 @@ impl Vm {
                 format!("{limit} connections wait for their servers, which is the VM's limit")
             });
         };
-        // The guest sends it again.
+        // If it is dropped, the guest sends it again.
         let Some(syn) = self.link.pool().copy(packet.bytes) else { return self.overflowed() };
         let vm = self.clone();
         self.spawn(async move {
@@ -115,8 +115,7 @@ impl Vm {
         self.budget.buffers(self.settings.limits.buffer)
     }
 
-    /// Keeps a stack for the next connection. One with small buffers, from a time of many connections, is of no use for
-    /// a time of few.
+    /// Keeps a stack for the next connection. A stack with small buffers, from a time of many connections, is not kept.
     fn spare(&self, mut stack: Stack) {
         let mut spares = self.spares();
         let is_full_size = stack.buffer() == self.settings.limits.buffer;
@@ -125,7 +124,7 @@ impl Vm {
         }
     }
 
-    /// Tells the guest that nobody answered, in the way that makes its `connect` fail with the right error.
+    /// Tells the guest that the server did not answer, in the way that makes its `connect` fail with the right error.
     fn tell_failure(&self, key: &FlowKey, syn: &Buffer, problem: &io::Error) {
         let refused = problem.kind() == io::ErrorKind::ConnectionRefused;
         let silent = problem.kind() == io::ErrorKind::TimedOut;
@@ -151,7 +150,7 @@ impl Vm {
     }
 }
 
-/// Resolves when the guest takes back what it asked for. That it asks again is no news.
+/// Completes when the guest resets its connection attempt. Repeated SYNs are ignored.
 async fn guest_gives_up(packets: &mut mpsc::Receiver<Buffer>) {
     while let Some(bytes) = packets.recv().await {
         if let Ok(Packet { body: Body::Tcp(Segment { rst: true, .. }), .. }) = packet::parse(&bytes) {

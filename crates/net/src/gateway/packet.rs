@@ -1,4 +1,4 @@
-//! What a guest's IPv4 packet says, checked as far as we rely on it.
+//! Parses a guest's IPv4 packets, with the checks that the gateway relies on.
 
 use std::net::Ipv4Addr;
 
@@ -8,7 +8,7 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Why a packet is dropped.
+/// The reason that a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bad {
     /// A length, a version or a checksum is wrong.
@@ -22,7 +22,7 @@ pub(crate) struct Packet<'a> {
     pub(crate) target: Ipv4Addr,
     pub(crate) hops: u8,
     pub(crate) body: Body<'a>,
-    /// The packet from its first byte to its last, without what pads the frame.
+    /// The whole packet, without the padding of the frame.
     pub(crate) bytes: &'a [u8],
 }
 
@@ -36,19 +36,19 @@ pub(crate) enum Body<'a> {
         sequence: u16,
         data: &'a [u8],
     },
-    /// Other ICMP messages: answers and reports, never answered.
+    /// Other ICMP messages: answers and reports, which get no answer.
     Icmp,
     Other,
 }
 
-/// The head of a TCP segment. Its checksum is checked by the stack that takes it, except for one that opens.
+/// The header of a TCP segment. Its checksum is checked by the stack that takes it; only that of a SYN is checked here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     pub(crate) source: u16,
     pub(crate) target: u16,
     pub(crate) sequence: TcpSeqNumber,
     pub(crate) acknowledged: Option<TcpSeqNumber>,
-    /// What it takes of the sequence, flags included.
+    /// Sequence numbers that it uses, those of SYN and FIN included.
     pub(crate) length: usize,
     pub(crate) syn: bool,
     pub(crate) fin: bool,
@@ -69,7 +69,7 @@ pub(crate) struct Datagram<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// Reads an IPv4 packet, which may have padding behind it.
+/// Parses an IPv4 packet, which may have padding behind it.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, Bad> {
     let packet = Ipv4Packet::new_checked(bytes).map_err(|_| Bad::Malformed)?;
     if packet.version() != 4 || packet.header_len() < 20 || !packet.verify_checksum() {
@@ -131,7 +131,7 @@ fn icmp(bytes: &[u8]) -> Result<Body<'_>, Bad> {
     }
 }
 
-/// Whether an address stands for one machine. What is sent to many is dropped and never answered.
+/// Whether an address stands for one host. Packets to many are dropped without an answer.
 pub(crate) fn is_unicast(address: Ipv4Addr) -> bool {
     !(address.is_multicast() || address.is_broadcast() || address.is_unspecified())
 }
@@ -145,12 +145,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in vec(any::<u8>(), 0..200)) {
+        fn packet_parser_survives_any_bytes(bytes in vec(any::<u8>(), 0..200)) {
             let _ = parse(&bytes);
         }
 
         #[test]
-        fn no_body_makes_it_panic(protocol in prop_oneof![Just(1_u8), Just(6), Just(17)], body in vec(any::<u8>(), 0..80)) {
+        fn packet_parser_survives_any_body(protocol in prop_oneof![Just(1_u8), Just(6), Just(17)], body in vec(any::<u8>(), 0..80)) {
             let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0, 10, 42, 0, 2, 1, 2, 3, 4];
             bytes.extend(body);
             let length = bytes.len() as u16;

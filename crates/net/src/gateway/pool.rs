@@ -1,8 +1,8 @@
-//! Buffers for frames, used again and again.
+//! A pool of buffers for frames, which are used again and again.
 //!
-//! A frame of the large MTU has 64 KiB. Allocating and clearing that much for each one costs more than anything
-//! else that is done with it, so a buffer goes back to its pool when it is dropped. The pool also knows how many
-//! bytes of the guest's packets wait for somebody, and gives out no more than its limit.
+//! A frame of the large MTU has 64 KiB. Allocating and clearing that much for each one costs more than anything else
+//! that is done with it, so a buffer goes back to its pool when it is dropped. The pool also limits how many bytes of
+//! the guest's packets wait to be handled.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Below this the allocator is faster than the pool.
 const SMALL: usize = 2048;
 
-/// Buffers that wait to be used again, per VM. The rest is given back to the allocator.
+/// Free buffers that are kept, per VM. The rest goes back to the allocator.
 pub(crate) const KEPT: usize = 32;
 
-/// What a waiting packet costs besides its bytes, so that empty ones are not free.
+/// Cost of a waiting packet besides its bytes, so that empty ones are not free.
 const OVERHEAD: usize = 128;
 
 #[derive(Clone, Debug)]
@@ -30,12 +30,12 @@ struct Inner {
 }
 
 impl Pool {
-    /// A pool from which packets of so many bytes may be copied before some of them are dropped.
+    /// A pool that copies packets of up to this many bytes in total before it refuses some.
     pub(crate) fn new(limit: usize) -> Self {
         Self { inner: Arc::new(Inner { free: Mutex::default(), waiting: AtomicUsize::new(0), limit }) }
     }
 
-    /// A buffer of this length; what it holds is left over from before.
+    /// A buffer of this length with arbitrary old content.
     pub(crate) fn take(&self, length: usize) -> Buffer {
         let mut bytes = if length <= SMALL { Vec::new() } else { self.free().pop().unwrap_or_default() };
         if bytes.len() < length {
@@ -44,7 +44,7 @@ impl Pool {
         Buffer { bytes, length, weight: 0, home: self.clone() }
     }
 
-    /// A packet of the guest for somebody to handle, unless too many wait already.
+    /// Copies a packet of the guest to be handled later, unless too many wait already.
     pub(crate) fn copy(&self, bytes: &[u8]) -> Option<Buffer> {
         let weight = bytes.len() + OVERHEAD;
         if self.inner.waiting.fetch_add(weight, Ordering::Relaxed) + weight > self.inner.limit {
@@ -67,7 +67,7 @@ pub(crate) struct Buffer {
     /// At least `length` bytes; never shortened, so that nothing is cleared twice.
     bytes: Vec<u8>,
     length: usize,
-    /// What it counts among the packets that wait.
+    /// Its cost among the waiting packets.
     weight: usize,
     home: Pool,
 }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_buffer_is_used_again_and_a_small_one_is_not_kept() {
+    fn pool_reuses_only_large_buffers() {
         let pool = Pool::new(1 << 20);
         drop((pool.take(60_000), pool.take(100)));
         assert_eq!(pool.free().len(), 1);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_does_not_grow_without_end() {
+    fn pool_keeps_a_bounded_number_of_buffers() {
         let pool = Pool::new(1 << 20);
         let many: Vec<_> = (0..KEPT * 2).map(|_| pool.take(5000)).collect();
         drop(many);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_beyond_the_limit_are_not_copied_until_others_are_dropped() {
+    fn pool_copies_no_packets_beyond_its_limit() {
         let pool = Pool::new(10_000);
         let first = pool.copy(&[1; 6000]).unwrap();
         assert!(pool.copy(&[2; 6000]).is_none());

@@ -1,4 +1,4 @@
-//! The answers that need no flow: resets, pings, and why something cannot be.
+//! Builds answers that need no flow: ARP, resets, pings, datagrams, and ICMP errors.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -13,17 +13,17 @@ use super::link::{Frame, Link};
 use super::packet::{Packet, Segment};
 use super::settings::GATEWAY_MAC;
 
-/// What is sent back of a packet that is refused: enough for ports and sequence numbers, as RFC 792 asks.
+/// Bytes of a refused packet that an ICMP error quotes: enough for ports and sequence numbers, as RFC 792 asks.
 const QUOTED: usize = 8;
 
-/// Why a packet went nowhere, in the words of ICMP.
+/// The reason that a packet could not be delivered, as ICMP knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreachable {
     /// A policy says no.
     Prohibited,
-    /// Nobody answered.
+    /// The host did not answer.
     Host,
-    /// Nobody listens.
+    /// Nothing listens on the port.
     Port,
 }
 
@@ -38,7 +38,7 @@ impl Unreachable {
     }
 }
 
-/// "I have that address": the gateway stands in for every other machine.
+/// The ARP answer "I have that address": the gateway stands in for every other address.
 pub(crate) fn arp(link: &Link, address: Ipv4Addr, guest: [u8; 6], guest_address: Ipv4Addr) -> Frame {
     let answer = ArpRepr::EthernetIpv4 {
         operation: ArpOperation::Reply,
@@ -52,7 +52,7 @@ pub(crate) fn arp(link: &Link, address: Ipv4Addr, guest: [u8; 6], guest_address:
     frame
 }
 
-/// The reset that answers a segment nobody wants. `None` for a reset: two ends must not reset each other for ever.
+/// The reset that answers a segment without a flow. `None` for a reset: two ends must not reset each other for ever.
 pub(crate) fn reset(link: &Link, packet: &Packet<'_>, segment: &Segment) -> Option<Frame> {
     if segment.rst {
         return None;
@@ -67,7 +67,7 @@ pub(crate) fn reset(link: &Link, packet: &Packet<'_>, segment: &Segment) -> Opti
     Some(reset_with(link, from, to, sequence, acknowledged))
 }
 
-/// A reset in the name of `from`, which `to` believes if it expects that sequence number next.
+/// A reset in the name of `from`, which `to` accepts if it expects that sequence number next.
 pub(crate) fn reset_with(
     link: &Link,
     from: SocketAddrV4,
@@ -96,7 +96,7 @@ pub(crate) fn reset_with(
     })
 }
 
-/// Tells why a packet went nowhere. `from` is who tells it.
+/// The ICMP error about a packet that could not be delivered, sent from `from`.
 pub(crate) fn unreachable(link: &Link, from: Ipv4Addr, packet: &[u8], why: Unreachable) -> Option<Frame> {
     let quoted = Ipv4Packet::new_checked(packet).ok()?;
     let header = Ipv4Repr::parse(&quoted, &ChecksumCapabilities::ignored()).ok()?;
@@ -105,7 +105,8 @@ pub(crate) fn unreachable(link: &Link, from: Ipv4Addr, packet: &[u8], why: Unrea
     Some(icmp(link, from, quoted.src_addr(), &why.about(header, data)))
 }
 
-/// Tells, in the name of `remote`, that a datagram of the guest went nowhere; of which only the ends are known.
+/// The ICMP error, in the name of `remote`, about a datagram of the guest of which only the addresses and ports are
+/// known.
 pub(crate) fn datagram_unreachable(
     link: &Link,
     guest: (Ipv4Addr, u16),

@@ -1,4 +1,4 @@
-//! What is at ports of the gateway's own address: the name service, and those that the daemon brings.
+//! Services at ports of the gateway's own address, which the daemon provides for guests.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::vm::Vm;
 use crate::log::FlowEvent;
 use crate::rules::Transport;
 
-/// What the log says of a guest that a service does not serve.
-pub(crate) const NOT_ADMITTED: &str = "this service of the host is not for this workspace";
+/// The log message for a guest that a service does not admit.
+pub(crate) const NOT_ADMITTED: &str = "this workspace may not use this service of the host";
 
-/// Both ways.
+/// Size of the buffer for each direction.
 const BUFFER: usize = 64 * 1024;
 
 /// A connection of a guest to a service.
@@ -33,12 +33,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 pub trait Service: std::fmt::Debug + Send + Sync {
     fn port(&self) -> u16;
 
-    /// Whether a guest may connect at all; one that may not is refused at once.
+    /// Whether a guest may connect. Others are refused at once.
     fn admits(&self, _guest: Ipv4Addr) -> bool {
         true
     }
 
-    /// Serves a connection to its end. Who speaks is certain: nothing is taken from a guest in another's name. Dropped
+    /// Serves a connection to its end. `guest` is certain, because spoofed packets are dropped. The future is dropped
     /// when the guest has gone.
     fn serve(&self, guest: Ipv4Addr, stream: Box<dyn Duplex>) -> BoxFuture<'static, ()>;
 }
@@ -56,7 +56,7 @@ impl Vm {
         service: Arc<dyn Service>,
     ) {
         let us = SocketAddrV4::new(packet.target, segment.target);
-        let guest = self.seat.address;
+        let guest = self.identity.address;
         if !service.admits(guest) {
             self.complain(FlowEvent::Refused, Transport::Tcp, Some(segment.source), us, || {
                 NOT_ADMITTED.to_owned()
@@ -67,7 +67,7 @@ impl Vm {
         self.open_own(packet, segment, account, move |stream| service.serve(guest, Box::new(stream)));
     }
 
-    /// Opens a connection to something of our own.
+    /// Opens a connection to a service of our own.
     pub(crate) fn open_own<F: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         packet: &Packet<'_>,
@@ -94,7 +94,7 @@ impl Vm {
         let flow = Flow { stack, packets, host: Host::service(theirs), gate: None, account };
         let served = serve(ours);
         self.spawn(async move {
-            // The service goes with the flow, and the flow ends when the service has closed its side.
+            // The service is dropped with the flow, and the flow ends when the service has closed its side.
             let serving = async {
                 served.await;
                 std::future::pending::<()>().await;

@@ -1,4 +1,4 @@
-//! What all VMs of one gateway have in common, and what one VM may use up at most.
+//! Settings that all VMs of one gateway share, and limits for each VM.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -16,61 +16,61 @@ use crate::sniff::MAX_BYTES;
 /// Locally administered; "agiso" in its last five bytes.
 pub const GATEWAY_MAC: [u8; 6] = [0x02, 0x61, 0x67, 0x69, 0x73, 0x6f];
 
-/// Frames that wait for QEMU to read them. More would only add delay.
+/// Most frames that wait for QEMU to read them. More would only add delay.
 pub(crate) const FRAMES_DOWN: usize = 64;
 
-/// Packets that wait for their flow's task. A window full of large packets is a handful; small ones are bounded by
+/// Most packets that wait for their flow's task. A window full of large packets is a handful; small ones are bounded by
 /// [`QUEUED_UP`] as well.
 pub(crate) const PACKETS_PER_FLOW: usize = 128;
 
-/// Bytes of packets of one VM that wait for its flows.
+/// Most bytes of packets of one VM that wait for its flows.
 pub(crate) const QUEUED_UP: usize = 8 << 20;
 
-/// Datagrams that wait for their association's task.
+/// Most datagrams that wait for their association's task.
 pub(crate) const DATAGRAMS: usize = 32;
 
-/// Queries of one VM that are being answered at once.
+/// Most queries of one VM that are answered at once.
 pub(crate) const QUERIES: usize = 64;
 
-/// Forwards of one VM.
+/// Most forwards of one VM.
 pub(crate) const FORWARDS: usize = 64;
 
-/// Who has not answered by then is as good as gone.
+/// Timeout for opening a connection.
 pub(crate) const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How often a quiet guest is asked whether it is still there.
+/// Interval of keep-alive probes to a quiet guest.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10 * 60);
 
-/// The same for a guest that has said its last, while its server keeps silent. A guest that is gone for good, and not
-/// only listening, forgets the connection after a minute and says so when it is asked.
+/// The same for a guest that has closed its side while its server is silent. A guest that is gone for good, and not
+/// only listening, forgets the connection after a minute and answers the probe with a reset.
 pub(crate) const ASKED_AT_THE_END: Duration = Duration::from_secs(15);
 
-/// A guest that has said nothing for so long, not even to a keep-alive, is gone. Long, because a VM may be paused.
+/// Timeout for a guest that sends nothing, not even an answer to keep-alive probes. Long, because a VM may be paused.
 pub(crate) const IDLE: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// As home routers do it; who needs more sends something.
+/// Idle time of an association, as in home routers. A program that needs more sends something.
 pub(crate) const UDP_IDLE: Duration = Duration::from_secs(60);
 
-/// Files that the rest of a daemon needs: the ledger, images, clients, questions of the resolver.
+/// Open files for the rest of the daemon: the ledger, images, clients, questions of the resolver.
 const OTHER_FILES: usize = 1024;
 
-/// Files that a VM needs besides its connections: its sockets and pipes, and its forwards.
+/// Open files of a VM besides its connections: its sockets and pipes, and its forwards.
 const FILES_PER_VM: usize = 32 + FORWARDS;
 
-/// What a VM gets even where there is too little for all: few VMs are as busy as they may be.
+/// Sockets that a VM gets even if there are too few for all: few VMs use all of theirs.
 const LEAST_SOCKETS: usize = 40;
 
-/// How much one VM may have open at once.
+/// Limits on what one VM may have open at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// TCP connections, both ways.
+    /// TCP connections, inbound and outbound.
     pub flows: usize,
-    /// Those of them whose server has not answered yet.
+    /// TCP connections whose server has not answered yet.
     pub connecting: usize,
-    /// Each way and connection, while there are few. Many have smaller ones; see [`Budget`].
+    /// Size of each buffer of a connection, while there are few connections. Many get smaller ones; see [`Budget`].
     pub buffer: usize,
     pub associations: usize,
-    /// Frames of the guest in a second, however small they are. A guest that sends more is made to wait.
+    /// Frames of the guest per second, however small. A guest that sends more has to wait.
     pub frames: u32,
 }
 
@@ -78,22 +78,23 @@ impl Limits {
     pub const DEFAULT: Self =
         Self { flows: 1024, connecting: 128, buffer: 256 * 1024, associations: 256, frames: 50_000 };
 
-    /// What a VM can make us hold at most, in bytes.
+    /// The most memory that a VM can make us use, in bytes.
     pub const fn most_memory(&self) -> usize {
-        // The first bytes of a connection may be held back besides: by the gate, by what reads them, and of the answer.
+        // The first bytes of a connection may be held three times besides: by the gate, by the sniffer, and of the
+        // answer.
         let flows = Budget::most(self.flows) + self.flows * 3 * MAX_BYTES;
         let frames = (2 * FRAMES_DOWN + KEPT) * (PREFIX + MAX_FRAME);
         let tracks = track::LIMIT * track::TRACK;
         flows + frames + tracks + QUEUED_UP + READ_BUFFER + QUERIES * 128 * 1024
     }
 
-    /// These, or less where the process may open too few files for so many VMs: each connection and association has a
-    /// socket, and one VM must not take those of another, nor of anything else.
+    /// These limits, or lower ones if the process may open too few files for so many VMs: each connection and
+    /// association has a socket, and one VM must not use up those of another, nor of anything else.
     #[must_use]
     pub fn within(self, open_files: usize, vms: usize) -> Self {
         let share = open_files.saturating_sub(OTHER_FILES) / vms.max(1);
         let sockets = share.saturating_sub(FILES_PER_VM).max(LEAST_SOCKETS);
-        // One in five is an association, as it is without want.
+        // One in five is an association, as in the default limits.
         let associations = self.associations.min(sockets / 5);
         Self { flows: self.flows.min(sockets - associations), associations, ..self }
     }
@@ -102,7 +103,7 @@ impl Limits {
 const _: () = assert!(Limits::DEFAULT.most_memory() < 128 << 20);
 const _: () = assert!(KEEP_ALIVE.as_secs() * 2 < IDLE.as_secs());
 
-/// What a gateway is made of.
+/// Settings of a gateway.
 #[derive(Clone, Debug)]
 pub struct GatewaySettings {
     /// Our address on every VM's wire.
@@ -112,11 +113,11 @@ pub struct GatewaySettings {
     /// The largest IP packet on the wire.
     pub mtu: u16,
     pub limits: Limits,
-    /// How long a server may take to answer.
+    /// Time for a server to accept a connection.
     pub connect_deadline: Duration,
     pub dialer: Arc<dyn Dialer>,
     pub names: Arc<dyn Names>,
-    /// What else guests find at our address, each at a port of its own.
+    /// Further services at our address, each at its own port.
     pub services: Vec<Arc<dyn Service>>,
 }
 
@@ -134,7 +135,7 @@ impl GatewaySettings {
         }
     }
 
-    /// Whether an address is one of the VMs' network.
+    /// Whether an address is in the VMs' network.
     pub(crate) fn is_local(&self, address: Ipv4Addr) -> bool {
         let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
         (u32::from(address) ^ u32::from(self.address)) & mask == 0
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vms_share_the_files_that_may_be_open() {
+    fn vms_share_the_open_file_limit() {
         let within = |files, vms| {
             let limits = Limits::DEFAULT.within(files, vms);
             (limits.flows, limits.associations)

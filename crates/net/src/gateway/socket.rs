@@ -1,7 +1,7 @@
-//! One connection of QEMU, registered for what there is to read only.
+//! One connection of QEMU, registered for readability only.
 //!
-//! A socket that is also watched for room tells of it whenever QEMU has taken a frame, which wakes us for nothing. So room is
-//! waited for only when there is none.
+//! A socket that is also registered for writability would wake us whenever QEMU has taken a frame. So we wait for
+//! writability only when the socket is full.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -19,13 +19,13 @@ impl Socket {
         Ok(Self(Arc::new(watched(stream.into_std()?, Interest::READABLE)?)))
     }
 
-    /// Waits for bytes and gives back how many came; none when QEMU is gone.
+    /// Waits for bytes and returns how many came; zero when QEMU is gone.
     pub(super) async fn read(&self, space: &mut [u8]) -> io::Result<usize> {
         loop {
             let mut ready = self.0.readable().await?;
             match ready.try_io(|socket| socket.get_ref().read(space)) {
                 Ok(Ok(count)) => {
-                    // What did not fill the space was everything; to ask once more would only tell that.
+                    // A read that did not fill the space took everything; another one would return nothing.
                     if (1..space.len()).contains(&count) {
                         ready.clear_ready();
                     }
@@ -47,7 +47,7 @@ impl Socket {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => match &room {
                     Some(room) => room.writable().await?.clear_ready(),
-                    // What becomes of the room from here on is told.
+                    // From here on, writability is reported.
                     None => room = Some(watched(self.0.get_ref().try_clone()?, Interest::WRITABLE)?),
                 },
                 Err(error) => return Err(error),
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_does_not_fit_waits_for_room_and_arrives_whole() {
+    async fn large_write_waits_for_room_and_arrives_whole() {
         let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
         let socket = Socket::new(ours).unwrap();
         let bytes: Vec<u8> = (0..4 << 20).map(|at: u32| (at % 251) as u8).collect();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everything_is_read_and_then_the_end() {
+    async fn socket_reads_all_bytes_before_the_end() {
         let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
         let socket = Socket::new(ours).unwrap();
         let mut space = [0; 16];

@@ -1,7 +1,7 @@
-//! The TCP end that one connection of the guest talks to: an interface with a single socket.
+//! The TCP endpoint for one connection of the guest: a network interface with a single socket.
 //!
-//! One stack per connection, so that no packet has to look through the sockets of all others, and a connection's
-//! state belongs to the one task that pumps it.
+//! There is one stack per connection, so that no packet has to be matched against the sockets of all others, and a
+//! connection's state belongs to the one task that runs it.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -23,7 +23,7 @@ pub(crate) struct Stack {
     handle: SocketHandle,
     wire: Wire,
     began: Instant,
-    /// What the socket's buffers are made of. Dropped behind the socket.
+    /// Memory of the socket's buffers. Declared, and so dropped, after the socket.
     buffers: Buffers,
 }
 
@@ -33,25 +33,25 @@ impl std::fmt::Debug for Stack {
     }
 }
 
-/// The stack cannot be set up for such addresses.
+/// The error for addresses that a stack cannot be set up for.
 fn bad_ends<T>(_: T) -> io::Error {
     io::ErrorKind::AddrNotAvailable.into()
 }
 
 impl Stack {
-    /// The end that stands in for `local`, to which the guest wants a connection.
+    /// A stack that stands in for `local`, which the guest connects to.
     pub(crate) fn listen(link: Link, mtu: u16, buffers: Buffers, local: SocketAddrV4) -> io::Result<Self> {
         Self::new(link, mtu, buffers, local).listening(local)
     }
 
-    /// The same for the next connection, when this one is over.
+    /// Uses the stack for the next connection, when this one is over.
     pub(crate) fn listen_again(mut self, local: SocketAddrV4) -> io::Result<Self> {
         self.stand_in_for(local);
         self.wire.blocked = false;
         self.listening(local)
     }
 
-    /// Whether its connection has left nothing to be said, so that it can be used for another.
+    /// Whether its connection has nothing more to send, so that the stack can be used for another.
     pub(crate) fn is_over(&mut self) -> bool {
         !self.wire.blocked && !self.socket().is_open()
     }
@@ -61,7 +61,7 @@ impl Stack {
         self.buffers.each()
     }
 
-    /// Gives back the memory that its last connection needed, but for a little, when that is over.
+    /// Gives most of the memory of its last connection back, when that is over.
     pub(crate) fn release(&mut self) {
         self.buffers.release();
     }
@@ -77,12 +77,12 @@ impl Stack {
     fn stand_in_for(&mut self, local: SocketAddrV4) {
         self.interface.update_ip_addrs(|addresses| {
             addresses.clear();
-            // There is room for two.
+            // It cannot fail: there is room for two.
             let _ = addresses.push(IpCidr::new(IpAddress::Ipv4(*local.ip()), 32));
         });
     }
 
-    /// The end that opens a connection to the guest.
+    /// A stack that opens a connection to the guest.
     pub(crate) fn connect(
         link: Link,
         mtu: u16,
@@ -105,10 +105,10 @@ impl Stack {
         config.random_seed = seed();
         let now = smoltcp::time::Instant::ZERO;
         let interface = Interface::new(config, &mut wire, now);
-        // SAFETY: the stack keeps them for as long as the socket, and splits them here and nowhere else.
+        // SAFETY: the stack keeps the buffers for as long as the socket, and splits them only here.
         let (receiving, sending) = unsafe { buffers.split_unbounded() };
         let mut socket = tcp::Socket::new(tcp::SocketBuffer::new(receiving), tcp::SocketBuffer::new(sending));
-        // The other end's stack has already decided what to send when; waiting here would only add to it.
+        // The other end's stack has already decided when to send; waiting here would only add delay.
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(None);
         socket.set_keep_alive(Some(KEEP_ALIVE.into()));
@@ -131,34 +131,34 @@ impl Stack {
         self.interface.poll_ingress_single(now, &mut self.wire, &mut self.sockets);
     }
 
-    /// Sends what is due, as far as there is room for it.
+    /// Sends what is due, as far as there is room.
     pub(crate) fn flush(&mut self) {
         self.wire.blocked = false;
         let now = self.now();
         while self.interface.poll_egress(now, &mut self.wire, &mut self.sockets) != PollResult::None {}
-        // What is not needed is left to others.
+        // Unused room is left to others.
         self.wire.room = None;
     }
 
-    /// The same when nobody waits for it.
+    /// The same for packets that the guest does not wait for.
     pub(crate) fn flush_later(&mut self) {
         self.wire.later = true;
         self.flush();
         self.wire.later = false;
     }
 
-    /// Sends what is due, beginning with the room that was waited for.
+    /// Sends what is due, starting with the room that was waited for.
     pub(crate) fn flush_into(&mut self, room: Room) {
         self.wire.room = Some(room);
         self.flush();
     }
 
-    /// Whether the last [`flush`](Self::flush) left something for want of room.
+    /// Whether the last [`flush`](Self::flush) could not send everything for lack of room.
     pub(crate) fn is_blocked(&self) -> bool {
         self.wire.blocked
     }
 
-    /// When it must be flushed again even if nothing happens.
+    /// Time until it must be flushed again even if nothing happens.
     pub(crate) fn due(&mut self) -> Option<Duration> {
         let now = self.now();
         self.interface.poll_delay(now, &self.sockets).map(Into::into)
@@ -174,7 +174,7 @@ impl Stack {
     }
 }
 
-/// Initial sequence numbers must not be guessable by whoever else can reach the guest.
+/// Random, because other hosts that can reach the guest must not guess its initial sequence numbers.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
@@ -187,7 +187,7 @@ struct Wire {
     /// Room that was waited for.
     room: Option<Room>,
     blocked: bool,
-    /// What is sent is not waited for.
+    /// The guest does not wait for what is sent.
     later: bool,
 }
 
@@ -222,8 +222,8 @@ impl RxToken for Arrived {
     }
 }
 
-/// A packet about to be sent. Immediate answers have no room reserved: they are rare, and one that is lost is asked
-/// for again.
+/// A packet about to be sent. Immediate answers have no reserved room: they are rare, and the guest repeats its request
+/// if one is lost.
 struct Departing<'a> {
     link: &'a Link,
     room: Option<Room>,

@@ -1,7 +1,7 @@
-//! From one VM to another: packets pass when both sides want it so.
+//! Passes packets from one VM to another if both policies allow it.
 //!
 //! The decision is made for every packet, so that a connection does not outlive the policies that allowed it; and for
-//! every connection when a policy changes, so that both ends learn of it at once.
+//! every connection when a policy changes, so that both ends are reset at once.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -15,58 +15,58 @@ use super::account::Account;
 use super::counters::count;
 use super::packet::{Body, Datagram, Packet};
 use super::reply::{self, Unreachable};
-use super::track::{Connection, Cut, Passing, Side, Sign};
+use super::track::{Connection, CutConnection, PacketInfo, PacketKind, Side};
 use super::vm::Vm;
 use crate::log::FlowEvent;
 use crate::rules::Transport;
 
-/// How often connections that nobody uses any more are looked for. Their ends are told of that much later.
+/// Interval of the search for idle connections. Their closing records are that much later.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// All VMs of a gateway.
 #[derive(Clone, Default)]
 pub(crate) struct Switch {
-    seats: Arc<RwLock<HashMap<Ipv4Addr, Arc<Vm>>>>,
+    vms: Arc<RwLock<HashMap<Ipv4Addr, Arc<Vm>>>>,
 }
 
 impl std::fmt::Debug for Switch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A VM knows its switch, so its VMs are not shown.
+        // The VMs are not shown, because each of them refers to this switch.
         f.debug_struct("Switch").finish_non_exhaustive()
     }
 }
 
 impl Switch {
-    /// `false`: another VM has that address.
+    /// Returns `false` if another VM has that address.
     pub(crate) fn add(&self, vm: &Arc<Vm>) -> bool {
-        let mut seats = self.seats.write().unwrap_or_else(PoisonError::into_inner);
-        if seats.contains_key(&vm.seat.address) {
+        let mut vms = self.vms.write().unwrap_or_else(PoisonError::into_inner);
+        if vms.contains_key(&vm.identity.address) {
             return false;
         }
-        seats.insert(vm.seat.address, vm.clone());
+        vms.insert(vm.identity.address, vm.clone());
         true
     }
 
     pub(crate) fn remove(&self, address: Ipv4Addr) {
-        self.seats.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        self.vms.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
     }
 
-    /// A machine is gone: whoever has its seat next is somebody else. What it had open with others ends, and they are
-    /// told.
-    pub(crate) fn part(&self, vm: &Vm) {
-        let gone = vm.seat.address;
-        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner).clone();
-        for opener in seats.values() {
-            let is_own = opener.seat.address == gone;
+    /// Ends all connections of a VM that is gone, and resets their other ends: the next VM at this address must not
+    /// receive their packets.
+    pub(crate) fn end_connections_of(&self, vm: &Vm) {
+        let gone = vm.identity.address;
+        let vms = self.vms.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for opener in vms.values() {
+            let is_own = opener.identity.address == gone;
             let why = if is_own { "the VM is gone" } else { "the other VM is gone" };
             let cut = opener
                 .tracks()
                 .cut(|connection| (is_own || *connection.target.ip() == gone).then(|| why.to_owned()));
-            for Cut { connection, opener_next, target_next } in cut {
+            for CutConnection { connection, opener_next, target_next } in cut {
                 let Connection { opener: from, target: to, .. } = connection;
                 if !is_own {
                     opener.reset(to, from, target_next);
-                } else if let Some(target) = seats.get(to.ip()) {
+                } else if let Some(target) = vms.get(to.ip()) {
                     target.reset(from, to, opener_next);
                 }
             }
@@ -74,27 +74,28 @@ impl Switch {
     }
 
     pub(crate) fn by_address(&self, address: Ipv4Addr) -> Option<Arc<Vm>> {
-        self.seats.read().unwrap_or_else(PoisonError::into_inner).get(&address).cloned()
+        self.vms.read().unwrap_or_else(PoisonError::into_inner).get(&address).cloned()
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<Arc<Vm>> {
-        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
-        seats.values().find(|vm| vm.name() == name).cloned()
+        let vms = self.vms.read().unwrap_or_else(PoisonError::into_inner);
+        vms.values().find(|vm| vm.name() == name).cloned()
     }
 
-    /// Ends what a VM, or another with it, has open and may not have any more.
+    /// Ends the connections from or to a VM that are no longer allowed.
     pub(crate) fn judge_again(&self, vm: &Vm) {
-        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner).clone();
-        for opener in seats.values() {
+        let vms = self.vms.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for opener in vms.values() {
             let cut = opener.tracks().cut(|connection| {
-                let concerned = [connection.opener.ip(), connection.target.ip()].contains(&&vm.seat.address);
-                let target = seats.get(connection.target.ip()).filter(|_| concerned)?;
+                let concerned =
+                    [connection.opener.ip(), connection.target.ip()].contains(&&vm.identity.address);
+                let target = vms.get(connection.target.ip()).filter(|_| concerned)?;
                 opener.refusal_of(target, connection.target.port())
             });
-            for Cut { connection, opener_next, target_next } in cut {
+            for CutConnection { connection, opener_next, target_next } in cut {
                 let Connection { opener: from, target: to, .. } = connection;
                 opener.reset(to, from, target_next);
-                if let Some(target) = seats.get(to.ip()) {
+                if let Some(target) = vms.get(to.ip()) {
                     target.reset(from, to, opener_next);
                 }
             }
@@ -102,11 +103,11 @@ impl Switch {
     }
 }
 
-/// Ends what a VM has open to others as soon as it may not be, until the VM is detached.
+/// Ends a VM's connections to others as soon as they are no longer allowed, until the VM is detached.
 pub(crate) async fn watch(vm: Arc<Vm>) {
     let mut changed = vm.guard.watch();
     loop {
-        // The policy comes first: nothing may pass that it no longer allows.
+        // The policy comes first, so that nothing passes that is no longer allowed.
         tokio::select! {
             biased;
             Ok(()) = changed.changed() => vm.switch.judge_again(&vm),
@@ -116,7 +117,7 @@ pub(crate) async fn watch(vm: Arc<Vm>) {
 }
 
 impl Vm {
-    /// Whether both VMs let each other in.
+    /// Whether both VMs allow connections between them.
     pub(crate) fn may_reach(&self, other: &Vm) -> bool {
         if self.guard.policy().allow_inter_vm && other.guard.policy().allow_inter_vm {
             return true;
@@ -126,7 +127,7 @@ impl Vm {
         !ours.is_disjoint(&theirs)
     }
 
-    /// Why a port of another VM may not be reached, if so.
+    /// The reason that a port of another VM may not be reached, if any.
     fn refusal_of(&self, other: &Vm, port: u16) -> Option<String> {
         if !self.may_reach(other) {
             return Some(self.stranger());
@@ -137,16 +138,16 @@ impl Vm {
 
     fn stranger(&self) -> String {
         let who = if self.guard.policy().allow_inter_vm { "the other VM" } else { "this VM" };
-        format!("{who} has no allow_inter_vm, and they share no group")
+        format!("{who} has no allow_inter_vm, and the two are not in the same team")
     }
 
-    /// Resets one end of a connection in the name of the other, if it is far enough to be reset.
+    /// Resets one end of a connection in the name of the other, if the next sequence number is known.
     fn reset(&self, from: SocketAddrV4, to: SocketAddrV4, next: Option<TcpSeqNumber>) {
         self.send(next.map(|sequence| reply::reset_with(&self.link, from, to, sequence, None)));
     }
 
     pub(crate) fn to_neighbour(self: &Arc<Self>, packet: &Packet<'_>) {
-        // Who may not reach a VM does not learn whether there is one.
+        // A guest that may not reach a VM does not learn whether it exists.
         let other = self.switch.by_address(packet.target).filter(|other| self.may_reach(other));
         let Some(other) = other else { return self.shut_out(packet, || self.stranger()) };
         if other.is_vacant() {
@@ -159,21 +160,21 @@ impl Vm {
     }
 
     fn admit(&self, other: &Vm, packet: &Packet<'_>) -> Result<(), String> {
-        let (transport, source, target, opens, sign, bytes, next) = match &packet.body {
+        let (transport, source, target, opens, kind, bytes, next) = match &packet.body {
             Body::Tcp(segment) => {
-                let sign = match (segment.rst, segment.fin) {
-                    (true, _) => Sign::Reset,
-                    (false, true) => Sign::End,
-                    (false, false) => Sign::Data,
+                let kind = match (segment.rst, segment.fin) {
+                    (true, _) => PacketKind::Reset,
+                    (false, true) => PacketKind::End,
+                    (false, false) => PacketKind::Data,
                 };
                 let bytes =
                     segment.length.saturating_sub(usize::from(segment.syn) + usize::from(segment.fin));
                 let next = segment.sequence + segment.length;
-                (Transport::Tcp, segment.source, segment.target, segment.opens(), sign, bytes, Some(next))
+                (Transport::Tcp, segment.source, segment.target, segment.opens(), kind, bytes, Some(next))
             }
             Body::Udp(datagram) => {
                 let Datagram { source, target, payload } = *datagram;
-                (Transport::Udp, source, target, true, Sign::Data, payload.len(), None)
+                (Transport::Udp, source, target, true, PacketKind::Data, payload.len(), None)
             }
             Body::Ping { .. } | Body::Icmp => return Ok(()),
             Body::Other => return Err("only TCP, UDP and ping pass between VMs".to_owned()),
@@ -181,10 +182,9 @@ impl Vm {
         let from = SocketAddrV4::new(packet.source, source);
         let to = SocketAddrV4::new(packet.target, target);
         let now = Instant::now();
-        let passing = |side| Passing { side, sign, bytes, next };
+        let info = |side| PacketInfo { side, kind, bytes, next };
         let reply = Connection { transport, opener: to, target: from };
-        if self.guard.policy().accepts_port(source) && other.tracks().pass(&reply, passing(Side::Target), now)
-        {
+        if self.guard.policy().accepts_port(source) && other.tracks().pass(&reply, info(Side::Target), now) {
             return Ok(());
         }
         if let Some(message) = self.refusal_of(other, target) {
@@ -192,11 +192,11 @@ impl Vm {
         }
         let connection = Connection { transport, opener: from, target: to };
         let mut tracks = self.tracks();
-        if tracks.pass(&connection, passing(Side::Opener), now) {
+        if tracks.pass(&connection, info(Side::Opener), now) {
             return Ok(());
         }
         if !opens {
-            return Err("it belongs to no connection that was opened".to_owned());
+            return Err("it does not belong to an open connection".to_owned());
         }
         let account = || {
             let mut account =
@@ -222,13 +222,13 @@ impl Vm {
         other.send(Some(frame));
     }
 
-    /// The other VM could be reached, but it does not run.
+    /// Answers a packet to a VM that may be reached but does not run.
     fn nobody_there(&self, packet: &Packet<'_>) {
         match &packet.body {
-            // Of a connection that ended with the machine.
+            // A segment of a connection that ended with the VM.
             Body::Tcp(segment) if !segment.opens() => self.send(reply::reset(&self.link, packet, segment)),
             Body::Tcp(_) | Body::Udp(_) | Body::Ping { .. } | Body::Other => {
-                self.complain_of(packet, || "the other VM does not run".to_owned());
+                self.complain_of(packet, || "the other VM is not running".to_owned());
                 self.unreachable(packet, Unreachable::Host);
             }
             Body::Icmp => {}

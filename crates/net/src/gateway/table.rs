@@ -1,7 +1,7 @@
-//! Which task handles the packets of a flow.
+//! Finds the task that handles the packets of a flow.
 //!
-//! The VM's reader looks flows up; a flow's entry goes when its [`Ticket`] is dropped, so that no way in which a task
-//! may end leaves an entry behind.
+//! The VM's reader looks flows up. A flow's entry is removed when its [`Ticket`] is dropped, so that no entry is left
+//! however its task ends.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use super::pool::Buffer;
 
-/// What tells the flows of one VM apart.
+/// The key of a flow among those of one VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FlowKey {
     pub(crate) guest_port: u16,
@@ -31,36 +31,36 @@ pub(crate) struct Table<K> {
 
 #[derive(Debug)]
 struct Entries<K> {
-    flows: HashMap<K, Place>,
-    /// Counts deliveries and openings: who was used last, and which entry is whose.
+    flows: HashMap<K, FlowEntry>,
+    /// Counts deliveries and openings, to find the flow that was used last and the ticket of an entry.
     clock: u64,
 }
 
 #[derive(Debug)]
-struct Place {
+struct FlowEntry {
     packets: mpsc::Sender<Buffer>,
     opened: u64,
     used: u64,
 }
 
-/// Why a flow has no place in the table.
+/// The reason that a flow gets no entry in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoPlace {
+pub(crate) enum OpenError {
     Full,
     Taken,
 }
 
-/// What became of a packet.
+/// The result of delivering a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
     Delivered,
-    /// Its flow cannot keep up; the packet is lost, as on any network.
+    /// Its flow cannot keep up; the packet is dropped, as on any network.
     Lost,
     NoFlow,
 }
 
 impl<K: Copy + Debug + Eq + Hash> Table<K> {
-    /// A table for at most `limit` flows, for each of which `queue` packets may wait.
+    /// A table for at most `limit` flows, each with a queue of `queue` packets.
     pub(crate) fn new(limit: usize, queue: usize) -> Self {
         let entries = Entries { flows: HashMap::new(), clock: 0 };
         Self { entries: Arc::new(Mutex::new(entries)), limit, queue }
@@ -70,9 +70,9 @@ impl<K: Copy + Debug + Eq + Hash> Table<K> {
         let mut entries = lock(&self.entries);
         entries.clock += 1;
         let now = entries.clock;
-        let Some(place) = entries.flows.get_mut(key) else { return Delivery::NoFlow };
-        place.used = now;
-        match place.packets.try_reserve() {
+        let Some(entry) = entries.flows.get_mut(key) else { return Delivery::NoFlow };
+        entry.used = now;
+        match entry.packets.try_reserve() {
             Ok(room) => match packet() {
                 Some(packet) => {
                     room.send(packet);
@@ -85,26 +85,26 @@ impl<K: Copy + Debug + Eq + Hash> Table<K> {
         }
     }
 
-    pub(crate) fn open(&self, key: K) -> Result<(Ticket<K>, mpsc::Receiver<Buffer>), NoPlace> {
+    pub(crate) fn open(&self, key: K) -> Result<(Ticket<K>, mpsc::Receiver<Buffer>), OpenError> {
         let mut entries = lock(&self.entries);
         let full = entries.flows.len() >= self.limit;
         entries.clock += 1;
         let now = entries.clock;
         match entries.flows.entry(key) {
-            Entry::Occupied(_) => Err(NoPlace::Taken),
-            Entry::Vacant(_) if full => Err(NoPlace::Full),
-            Entry::Vacant(place) => {
+            Entry::Occupied(_) => Err(OpenError::Taken),
+            Entry::Vacant(_) if full => Err(OpenError::Full),
+            Entry::Vacant(entry) => {
                 let (packets, receiver) = mpsc::channel(self.queue);
-                place.insert(Place { packets, opened: now, used: now });
+                entry.insert(FlowEntry { packets, opened: now, used: now });
                 Ok((Ticket { entries: self.entries.clone(), key, opened: now }, receiver))
             }
         }
     }
 
-    /// Takes the place of the flow that was used least lately; its task sees that no more packets come.
+    /// Removes the entry of the least recently used flow, whose task then sees that its packets end.
     pub(crate) fn make_room(&self) {
         let mut entries = lock(&self.entries);
-        let oldest = entries.flows.iter().min_by_key(|(_, place)| place.used).map(|(key, _)| *key);
+        let oldest = entries.flows.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key);
         if let Some(key) = oldest {
             entries.flows.remove(&key);
         }
@@ -115,7 +115,7 @@ impl<K: Copy + Debug + Eq + Hash> Table<K> {
     }
 }
 
-/// A flow's place in the table.
+/// A flow's entry in the table, removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Ticket<K: Copy + Eq + Hash> {
     entries: Arc<Mutex<Entries<K>>>,
@@ -126,8 +126,8 @@ pub(crate) struct Ticket<K: Copy + Eq + Hash> {
 impl<K: Copy + Eq + Hash> Drop for Ticket<K> {
     fn drop(&mut self) {
         let mut entries = lock(&self.entries);
-        // It may have lost its place to another.
-        if entries.flows.get(&self.key).is_some_and(|place| place.opened == self.opened) {
+        // The entry may belong to another flow by now.
+        if entries.flows.get(&self.key).is_some_and(|entry| entry.opened == self.opened) {
             entries.flows.remove(&self.key);
         }
     }
@@ -143,13 +143,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_has_its_place_until_its_ticket_is_dropped() {
+    fn flow_entry_lasts_until_its_ticket_drops() {
         let table = Table::new(2, 1);
         let packet = || Some(Pool::new(1000).take(1));
         let (first, mut packets) = table.open(1).unwrap();
         let _second = table.open(2).unwrap();
-        assert_eq!(table.open(3).unwrap_err(), NoPlace::Full);
-        assert_eq!(table.open(2).unwrap_err(), NoPlace::Taken);
+        assert_eq!(table.open(3).unwrap_err(), OpenError::Full);
+        assert_eq!(table.open(2).unwrap_err(), OpenError::Taken);
         assert_eq!(table.deliver(&1, packet), Delivery::Delivered);
         assert_eq!(table.deliver(&1, packet), Delivery::Lost);
         assert!(packets.try_recv().is_ok());
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_lately_used_makes_room_and_its_ticket_harms_nobody() {
+    fn least_recently_used_flow_makes_room() {
         let table = Table::new(2, 1);
         let packet = || Some(Pool::new(1000).take(1));
         let (old, mut old_packets) = table.open(1).unwrap();

@@ -1,6 +1,7 @@
-//! Which connections between VMs were opened, and by whom: replies pass, everything else must be allowed to open.
+//! Tracks connections between VMs and which VM opened them: replies pass, everything else must be allowed to open.
 //!
-//! A connection's [`Account`] is kept with it, so that however it goes, the log of who opened it has its end.
+//! A connection's [`Account`] is kept with it, so that the log of the VM that opened it gets a closing record, however
+//! it ends.
 
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
@@ -12,20 +13,20 @@ use tokio::time::Instant;
 use super::account::Account;
 use crate::rules::Transport;
 
-/// Connections that one VM may have opened to others.
+/// Most connections that one VM may have opened to others.
 pub(crate) const LIMIT: usize = 4096;
 
-/// What one of them takes at most: mostly the texts of its record.
+/// Most bytes that one of them uses, mostly for the texts of its record.
 pub(crate) const TRACK: usize = 2048;
 
-/// How long a quiet connection is remembered.
+/// Idle time after which a connection is forgotten.
 const TCP_IDLE: Duration = Duration::from_secs(2 * 60 * 60);
 const UDP_IDLE: Duration = Duration::from_secs(60);
 
-/// After both ends have said goodbye.
+/// The same after both ends have closed.
 const CLOSING: Duration = Duration::from_secs(30);
 
-/// A full table is looked through at most so often.
+/// Shortest interval between two sweeps of a full table.
 const SWEEP: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,29 +36,29 @@ pub(crate) struct Connection {
     pub(crate) target: SocketAddrV4,
 }
 
-/// What a packet means for its connection.
+/// The effect of a packet on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
+pub(crate) enum PacketKind {
     Data,
     End,
     Reset,
 }
 
-/// Who sent a packet of a connection.
+/// The sender of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Opener,
     Target,
 }
 
-/// What a packet says of its connection.
+/// Facts about a packet that matter for its connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Passing {
+pub(crate) struct PacketInfo {
     pub(crate) side: Side,
-    pub(crate) sign: Sign,
-    /// What it carries, heads not counted.
+    pub(crate) kind: PacketKind,
+    /// Bytes of payload.
     pub(crate) bytes: usize,
-    /// The sequence number with which its sender goes on after it.
+    /// The sequence number that its sender uses next.
     pub(crate) next: Option<TcpSeqNumber>,
 }
 
@@ -73,30 +74,29 @@ struct Track {
     expires: Instant,
     opener: End,
     target: End,
-    /// Until both ends have said goodbye.
+    /// `None` after both ends have closed.
     account: Option<Account>,
 }
 
 impl Track {
-    /// For the record of its end.
-    fn says(&mut self, message: String) {
+    /// Sets the message of its closing record.
+    fn set_message(&mut self, message: String) {
         if let Some(account) = &mut self.account {
-            account.says(message);
+            account.set_message(message);
         }
     }
 }
 
-/// One end of a connection, as far as its packets told.
+/// One end of a connection, as seen from its packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct End {
     has_ended: bool,
     next: Option<TcpSeqNumber>,
 }
 
-/// A connection that was ended by us, and the sequence numbers with which each end would have gone on: with these the
-/// other believes a reset.
+/// A connection that we ended, and the next sequence number of each end, which the other end accepts a reset with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
+pub(crate) struct CutConnection {
     pub(crate) connection: Connection,
     pub(crate) opener_next: Option<TcpSeqNumber>,
     pub(crate) target_next: Option<TcpSeqNumber>,
@@ -107,41 +107,41 @@ impl Tracks {
         Self { connections: HashMap::new(), swept: now }
     }
 
-    /// Whether there is such a connection. It is kept for a while longer, or ended.
-    pub(crate) fn pass(&mut self, connection: &Connection, passing: Passing, now: Instant) -> bool {
+    /// Whether there is such a connection. The packet updates its state and expiry.
+    pub(crate) fn pass(&mut self, connection: &Connection, info: PacketInfo, now: Instant) -> bool {
         let Some(track) = self.connections.get_mut(connection) else { return false };
         if track.expires <= now {
             self.connections.remove(connection);
             return false;
         }
-        let sender = match passing.side {
+        let sender = match info.side {
             Side::Opener => &mut track.opener,
             Side::Target => &mut track.target,
         };
-        // What is sent again does not go back behind what was sent.
-        if let Some(next) = passing.next
+        // A retransmission does not move the sequence number back.
+        if let Some(next) = info.next
             && sender.next.is_none_or(|before| next > before)
         {
             sender.next = Some(next);
         }
-        sender.has_ended |= passing.sign == Sign::End;
+        sender.has_ended |= info.kind == PacketKind::End;
         if let Some(account) = &mut track.account {
-            match passing.side {
-                Side::Opener => account.up += passing.bytes as u64,
-                Side::Target => account.down += passing.bytes as u64,
+            match info.side {
+                Side::Opener => account.up += info.bytes as u64,
+                Side::Target => account.down += info.bytes as u64,
             }
         }
-        if passing.sign == Sign::Reset {
-            let by = match passing.side {
+        if info.kind == PacketKind::Reset {
+            let by = match info.side {
                 Side::Opener => "reset by the guest",
                 Side::Target => "reset by the other side",
             };
-            track.says(by.to_owned());
+            track.set_message(by.to_owned());
             self.connections.remove(connection);
             return true;
         }
         if track.opener.has_ended && track.target.has_ended {
-            // What still comes are the last acknowledgements.
+            // Only the last acknowledgements still come.
             track.account = None;
             track.expires = now + CLOSING;
         } else {
@@ -150,7 +150,7 @@ impl Tracks {
         true
     }
 
-    /// Remembers a connection; `false` if there are too many.
+    /// Adds a connection; `false` if there are too many.
     pub(crate) fn open(
         &mut self,
         connection: Connection,
@@ -169,19 +169,22 @@ impl Tracks {
         true
     }
 
-    /// Forgets what has ended or what nobody used for long.
+    /// Removes connections that have ended or expired.
     pub(crate) fn sweep(&mut self, now: Instant) {
         self.swept = now;
         self.connections.retain(|_, track| track.expires > now);
     }
 
-    /// Ends the connections that may not go on, for the reason that is given for each.
-    pub(crate) fn cut(&mut self, mut refusal: impl FnMut(&Connection) -> Option<String>) -> Vec<Cut> {
+    /// Ends the connections for which `refusal` returns a reason, and returns them.
+    pub(crate) fn cut(
+        &mut self,
+        mut refusal: impl FnMut(&Connection) -> Option<String>,
+    ) -> Vec<CutConnection> {
         let mut cut = Vec::new();
         self.connections.retain(|connection, track| {
             let Some(message) = refusal(connection) else { return true };
-            track.says(message);
-            cut.push(Cut {
+            track.set_message(message);
+            cut.push(CutConnection {
                 connection: *connection,
                 opener_next: track.opener.next,
                 target_next: track.target.next,
@@ -219,28 +222,28 @@ mod tests {
         Account::opened(log, Transport::Tcp, 1, target, "allow_inter_vm", None)
     }
 
-    fn passing(side: Side, sign: Sign) -> Passing {
-        Passing { side, sign, bytes: 10, next: Some(TcpSeqNumber(7)) }
+    fn info(side: Side, kind: PacketKind) -> PacketInfo {
+        PacketInfo { side, kind, bytes: 10, next: Some(TcpSeqNumber(7)) }
     }
 
     #[test]
-    fn only_what_was_opened_passes_and_only_until_it_ends() {
+    fn only_opened_connections_pass_until_they_end() {
         let (now, log) = (Instant::now(), FlowLog::new());
         let mut tracks = Tracks::new(now);
         let (from, to) = (Side::Opener, Side::Target);
-        assert!(!tracks.pass(&connection(1), passing(to, Sign::Data), now));
+        assert!(!tracks.pass(&connection(1), info(to, PacketKind::Data), now));
         assert!(tracks.open(connection(1), || account(&log), now));
-        assert!(tracks.pass(&connection(1), passing(to, Sign::Data), now));
-        assert!(tracks.pass(&connection(1), passing(from, Sign::End), now));
-        assert!(tracks.pass(&connection(1), passing(to, Sign::End), now));
-        assert!(!tracks.pass(&connection(1), passing(from, Sign::Data), now + CLOSING));
+        assert!(tracks.pass(&connection(1), info(to, PacketKind::Data), now));
+        assert!(tracks.pass(&connection(1), info(from, PacketKind::End), now));
+        assert!(tracks.pass(&connection(1), info(to, PacketKind::End), now));
+        assert!(!tracks.pass(&connection(1), info(from, PacketKind::Data), now + CLOSING));
         assert!(tracks.open(connection(1), || account(&log), now));
-        assert!(tracks.pass(&connection(1), passing(from, Sign::Reset), now));
-        assert!(!tracks.pass(&connection(1), passing(to, Sign::Data), now));
+        assert!(tracks.pass(&connection(1), info(from, PacketKind::Reset), now));
+        assert!(!tracks.pass(&connection(1), info(to, PacketKind::Data), now));
         assert!(tracks.open(connection(1), || account(&log), now));
         let gone = Ipv4Addr::new(10, 42, 0, 3);
         tracks.cut(|connection| (*connection.target.ip() == gone).then(|| "the other VM is gone".to_owned()));
-        assert!(!tracks.pass(&connection(1), passing(to, Sign::Data), now));
+        assert!(!tracks.pass(&connection(1), info(to, PacketKind::Data), now));
         let ends: Vec<_> =
             log.tail(9).into_iter().filter(|record| record.event == FlowEvent::Closed).collect();
         let told: Vec<_> =
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_limit_and_what_has_ended_does_not_count_for_long() {
+    fn expired_connections_free_their_table_entries() {
         let (now, log) = (Instant::now(), FlowLog::new());
         let mut tracks = Tracks::new(now);
         assert!((0..LIMIT).all(|port| tracks.open(connection(port as u16), || account(&log), now)));
@@ -260,16 +263,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_told_and_both_ends_can_be_reset() {
+    fn cut_connections_are_logged_and_resettable() {
         let (now, log) = (Instant::now(), FlowLog::new());
         let mut tracks = Tracks::new(now);
         assert!([1, 2].iter().all(|port| tracks.open(connection(*port), || account(&log), now)));
-        assert!(tracks.pass(&connection(1), passing(Side::Target, Sign::Data), now));
+        assert!(tracks.pass(&connection(1), info(Side::Target, PacketKind::Data), now));
         let cut = tracks.cut(|connection| (connection.opener.port() == 1).then(|| "shut".to_owned()));
         assert_eq!(cut.len(), 1);
         assert_eq!((cut[0].opener_next, cut[0].target_next), (None, Some(TcpSeqNumber(7))));
-        assert!(!tracks.pass(&connection(1), passing(Side::Target, Sign::Data), now));
-        assert!(tracks.pass(&connection(2), passing(Side::Target, Sign::Data), now));
+        assert!(!tracks.pass(&connection(1), info(Side::Target, PacketKind::Data), now));
+        assert!(tracks.pass(&connection(2), info(Side::Target, PacketKind::Data), now));
         assert_eq!(log.tail(1)[0].message.as_deref(), Some("shut"));
     }
 }

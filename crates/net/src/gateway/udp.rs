@@ -1,4 +1,4 @@
-//! Datagrams to the outside: a socket of the host for each pair of guest port and destination.
+//! Carries datagrams to the outside, through a socket of the host for each pair of guest port and destination.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -14,7 +14,7 @@ use super::packet::{self, Body, Datagram, Packet};
 use super::pool::{Buffer, Pool};
 use super::reply::{self, Unreachable};
 use super::settings::UDP_IDLE;
-use super::table::{Delivery, FlowKey, NoPlace};
+use super::table::{Delivery, FlowKey, OpenError};
 use super::vm::Vm;
 use crate::log::FlowEvent;
 use crate::rules::{Transport, Verdict};
@@ -22,11 +22,11 @@ use crate::rules::{Transport, Verdict};
 /// The largest datagram there can be.
 const LARGEST: usize = 64 * 1024;
 
-/// The heads of IP and UDP.
+/// Size of the headers of IP and UDP.
 const HEADS: usize = 28;
 
 impl Vm {
-    /// Sends a datagram through its association, which is made if there may be one.
+    /// Sends a datagram through its association, which is created if the policy allows it.
     pub(crate) fn to_association(self: &Arc<Self>, packet: &Packet<'_>, datagram: &Datagram<'_>) {
         let to = SocketAddrV4::new(packet.target, datagram.target);
         let key = FlowKey { guest_port: datagram.source, remote: to };
@@ -45,14 +45,14 @@ impl Vm {
                 return self.unreachable(packet, Unreachable::Prohibited);
             }
         };
-        let place = match self.associations.open(key) {
-            Err(NoPlace::Full) => {
+        let entry = match self.associations.open(key) {
+            Err(OpenError::Full) => {
                 self.associations.make_room();
                 self.associations.open(key)
             }
-            place => place,
+            entry => entry,
         };
-        let Ok((ticket, packets)) = place else { return self.overflowed() };
+        let Ok((ticket, packets)) = entry else { return self.overflowed() };
         self.associations.deliver(&key, copy);
         let vm = self.clone();
         self.spawn(async move {
@@ -74,11 +74,10 @@ impl Vm {
     }
 }
 
-/// A datagram that has come, or an error about one that was sent.
+/// Readiness for a received datagram, or for an error about a sent one.
 const NEWS: Interest = Interest::READABLE.add(Interest::ERROR);
 
-/// Takes a datagram that has come, and its length. The space for it is taken when it has: an association that waits needs
-/// none.
+/// Receives a datagram. The buffer is taken only then: a waiting association needs none.
 fn hear(socket: &UdpSocket, pool: &Pool) -> io::Result<(Buffer, usize)> {
     let mut space = pool.take(LARGEST);
     let (_, length) = recv(socket, &mut space[..], RecvFlags::DONTWAIT)?;
@@ -97,18 +96,18 @@ struct Association<'a> {
 impl Association<'_> {
     async fn carry(mut self, mut changed: tokio::sync::watch::Receiver<u64>) {
         loop {
-            // The policy comes first: nothing may pass that it no longer allows.
+            // The policy comes first, so that nothing passes that is no longer allowed.
             tokio::select! {
                 biased;
                 Ok(()) = changed.changed() => {
                     let name = self.name.as_deref();
                     if let Verdict::Refused(refusal) = self.vm.guard.rejudge(Transport::Udp, self.key.remote, name) {
-                        return self.account.says(refusal.message);
+                        return self.account.set_message(refusal.message);
                     }
                 }
                 packet = self.packets.recv() => match packet {
                     Some(packet) => self.up(&packet).await,
-                    // Another association has taken its place.
+                    // Another association has replaced it in the table.
                     None => return,
                 },
                 received = self.socket.async_io(NEWS, || hear(&self.socket, self.vm.link.pool())) => match received {
@@ -134,11 +133,11 @@ impl Association<'_> {
         }
         self.account.down += payload.len() as u64;
         let remote = (*self.key.remote.ip(), self.key.remote.port());
-        let guest = (self.vm.seat.address, self.key.guest_port);
+        let guest = (self.vm.identity.address, self.key.guest_port);
         self.vm.send(Some(reply::datagram(&self.vm.link, remote, guest, payload)));
     }
 
-    /// What the socket says of an earlier datagram is passed on.
+    /// Passes an error about an earlier datagram on to the guest.
     fn failed(&self, problem: &io::Error) {
         let unreachable = [io::ErrorKind::HostUnreachable, io::ErrorKind::NetworkUnreachable];
         let why = if problem.kind() == io::ErrorKind::ConnectionRefused {
@@ -146,10 +145,10 @@ impl Association<'_> {
         } else if unreachable.contains(&problem.kind()) {
             Unreachable::Host
         } else {
-            // Too long, or no memory: lost, as on any network.
+            // Too long, or no memory: dropped, as on any network.
             return self.vm.overflowed();
         };
-        let guest = (self.vm.seat.address, self.key.guest_port);
+        let guest = (self.vm.identity.address, self.key.guest_port);
         let remote = (*self.key.remote.ip(), self.key.remote.port());
         self.vm.send(Some(reply::datagram_unreachable(&self.vm.link, guest, remote, why)));
     }

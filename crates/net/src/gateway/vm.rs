@@ -1,4 +1,4 @@
-//! One VM on the gateway: what all its tasks share.
+//! One VM on the gateway: the state that all its tasks share.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
@@ -11,26 +11,26 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::counters::{Counters, count};
-use super::link::{Frame, Link, Waiting};
-use super::seat::Seat;
+use super::identity::NetIdentity;
+use super::link::{Frame, Link, Queues};
 use super::settings::{DATAGRAMS, FRAMES_DOWN, GatewaySettings, PACKETS_PER_FLOW, QUERIES};
 use super::stack::Stack;
 use super::switch::Switch;
 use super::table::{FlowKey, Table};
 use super::track::Tracks;
 use crate::budget::Budget;
-use crate::life::Life;
 use crate::log::{Complaints, FlowEvent, FlowLog, FlowRecord};
 use crate::rules::{Guard, Transport};
+use crate::task_group::TaskGroup;
 
 #[derive(Debug)]
 pub(crate) struct Vm {
-    pub(crate) seat: Seat,
+    pub(crate) identity: NetIdentity,
     pub(crate) guard: Guard,
     pub(crate) log: FlowLog,
     pub(crate) link: Link,
-    /// What the link brings, for the writer of the newest connection.
-    pub(crate) frames: tokio::sync::Mutex<Waiting>,
+    /// The reading ends of the link's queues, for the writer of the newest connection.
+    pub(crate) frames: tokio::sync::Mutex<Queues>,
     pub(crate) settings: Arc<GatewaySettings>,
     pub(crate) switch: Switch,
     pub(crate) flows: Table<FlowKey>,
@@ -41,41 +41,41 @@ pub(crate) struct Vm {
     /// Memory of its connections.
     pub(crate) budget: Budget,
     pub(crate) counters: Counters,
-    /// The seat's, until it gets another.
+    /// Starts as the name in [`NetIdentity`].
     name: RwLock<String>,
-    /// VMs with which it shares one of these may be reached.
+    /// VMs that share one of these groups may be reached.
     pub(crate) groups: RwLock<BTreeSet<String>>,
-    /// Where the search for a free port of the gateway goes on.
+    /// The search for a free source port of the gateway continues here.
     pub(crate) next_port: AtomicU16,
     pub(crate) tasks: TaskTracker,
     pub(crate) ended: CancellationToken,
-    /// What the machine that has the seat has going on.
-    pub(super) life: Mutex<Life>,
-    /// The newest connection of its card.
-    pub(super) cable: Mutex<Life>,
-    /// No machine has the seat.
+    /// Tasks of the running VM.
+    pub(super) vm_tasks: Mutex<TaskGroup>,
+    /// Tasks of the newest connection of its network card.
+    pub(super) connection_tasks: Mutex<TaskGroup>,
+    /// No VM runs on this attachment.
     pub(super) vacant: AtomicBool,
     /// Connections that it has opened to other VMs.
     tracks: Mutex<Tracks>,
-    /// Of connections that are over.
+    /// Stacks of finished connections, for new ones.
     spares: Mutex<Vec<Stack>>,
     complaints: Complaints,
 }
 
 impl Vm {
     pub(crate) fn new(
-        seat: Seat,
+        identity: NetIdentity,
         guard: Guard,
         log: FlowLog,
         settings: Arc<GatewaySettings>,
         switch: Switch,
     ) -> Self {
-        let (link, frames) = Link::new(seat.mac, FRAMES_DOWN);
+        let (link, frames) = Link::new(identity.mac, FRAMES_DOWN);
         let limits = settings.limits;
         let ended = CancellationToken::new();
         Self {
-            name: RwLock::new(seat.name.clone()),
-            seat,
+            name: RwLock::new(identity.name.clone()),
+            identity,
             guard,
             log,
             link,
@@ -91,8 +91,8 @@ impl Vm {
             groups: RwLock::default(),
             next_port: AtomicU16::new(0),
             tasks: TaskTracker::new(),
-            life: Mutex::new(Life::within(&ended)),
-            cable: Mutex::new(Life::within(&ended)),
+            vm_tasks: Mutex::new(TaskGroup::within(&ended)),
+            connection_tasks: Mutex::new(TaskGroup::within(&ended)),
             vacant: AtomicBool::new(false),
             ended,
             tracks: Mutex::new(Tracks::new(Instant::now())),
@@ -130,7 +130,7 @@ impl Vm {
         count(&self.counters.overflowed);
     }
 
-    /// Puts something that went wrong into the log, unless there was too much of that already.
+    /// Records a refusal or failure in the log, unless there were too many within this second.
     pub(crate) fn complain(
         &self,
         event: FlowEvent,

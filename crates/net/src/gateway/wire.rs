@@ -1,7 +1,7 @@
-//! The socket to QEMU: one task that reads frames, one that writes them, both as long as QEMU stays.
+//! The socket to QEMU: one task reads frames and one writes them, for as long as QEMU is connected.
 //!
-//! QEMU may go and come back at any time, and the newest connection is the one that counts. Flows do not notice: they
-//! end with the machine, which whoever runs it tells (see [`lives`](super::lives)).
+//! QEMU may disconnect and come back at any time, and the newest connection is the one that counts. Flows do not
+//! notice: they end with the VM, which the daemon reports (see [`lifecycle`](super::lifecycle)).
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -14,42 +14,44 @@ use tokio::time::Instant;
 use super::bucket::Bucket;
 use super::counters::{add, count};
 use super::frame::{Frames, PREFIX};
-use super::link::Waiting;
+use super::link::Queues;
 use super::pool::Buffer;
 use super::socket::Socket;
 use super::vm::Vm;
-use crate::life::Life;
 use crate::rules::Guard;
+use crate::task_group::TaskGroup;
 
-/// Frames that are written at once.
+/// Most frames of one write.
 const BATCH: usize = 16;
 
-/// Frames of a guest that are handled before others have their turn: its own connections, and whoever is on the same thread.
+/// Frames of a guest that are handled before the task yields to the guest's own connections and other tasks of the
+/// thread.
 const TURN: usize = 64;
 
-/// Frames that nobody waits for are sent when so many have gathered, or after a while. A program that has closed its half
-/// and waits for nothing but the other's end is told of it that much later; one that is answered is not.
+/// Frames that the guest does not wait for are sent when this many have gathered, or after [`GATHERING`]. A program
+/// that has closed its half and waits only for the other's end learns of it that much later; one that gets an answer
+/// does not.
 const GATHERED: usize = 8;
 const GATHERING: Duration = Duration::from_millis(10);
 
 const _: () = assert!(GATHERED < BATCH, "they leave room for a frame that is waited for");
 
-/// Until a listener that failed is asked again: too many open files, most likely.
+/// Pause after a failed accept: too many open files, most likely.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) async fn serve(vm: Arc<Vm>, listener: UnixListener) {
     loop {
         let socket = accept(&listener).await;
-        let connection = vm.plug();
+        let connection = vm.reconnect();
         start(&vm, &connection, read(vm.clone(), socket.clone()));
         start(&vm, &connection, write(vm.clone(), socket));
     }
 }
 
-/// Starts one half of a connection. The other has nothing to do without it and ends with it.
-fn start(vm: &Vm, connection: &Life, half: impl Future<Output = ()> + Send + 'static) {
+/// Starts one half of a connection. When it ends, the other half is cancelled too.
+fn start(vm: &Vm, connection: &TaskGroup, half: impl Future<Output = ()> + Send + 'static) {
     let whole = connection.clone();
-    vm.tasks.spawn(connection.part(async move {
+    vm.tasks.spawn(connection.wrap(async move {
         half.await;
         whole.cancel();
     }));
@@ -60,7 +62,7 @@ async fn accept(listener: &UnixListener) -> Socket {
         match listener.accept().await.and_then(|(stream, _)| Socket::new(stream)) {
             Ok(socket) => return socket,
             Err(error) => {
-                tracing::warn!(%error, "QEMU's connection cannot be accepted");
+                tracing::warn!(%error, "cannot accept QEMU's connection");
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -76,7 +78,7 @@ async fn read(vm: Arc<Vm>, socket: Socket) {
         match socket.read(frames.space()).await {
             Ok(0) => return,
             Ok(count) => frames.filled(count),
-            Err(error) => return tracing::debug!(%error, vm = vm.seat.name, "QEMU's socket cannot be read"),
+            Err(error) => return tracing::debug!(%error, vm = vm.identity.name, "cannot read QEMU's socket"),
         }
         loop {
             let length = match frames.next() {
@@ -86,7 +88,7 @@ async fn read(vm: Arc<Vm>, socket: Socket) {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    return tracing::warn!(%error, vm = vm.seat.name, "QEMU's connection is dropped");
+                    return tracing::warn!(%error, vm = vm.identity.name, "QEMU's connection is dropped after an invalid frame");
                 }
             };
             throttle.passed(length).await;
@@ -103,15 +105,15 @@ async fn read(vm: Arc<Vm>, socket: Socket) {
 }
 
 async fn write(vm: Arc<Vm>, socket: Socket) {
-    let Waiting { flows, others, later } = &mut *vm.frames.lock().await;
+    let Queues { flows, others, later } = &mut *vm.frames.lock().await;
     let mut throttle = Throttle::new(&vm.guard);
     let mut batch = Vec::with_capacity(BATCH);
     let mut gathered = Vec::with_capacity(GATHERED);
     let mut until = Instant::now();
     loop {
-        // Under a limit one after the other, so that none waits for the debt of many.
+        // Under a limit one at a time, so that no frame waits for the debt of many.
         let most = if throttle.is_limited() { 1 } else { BATCH };
-        // In no fixed order, so that none starves the others.
+        // In random order, so that no queue starves the others.
         tokio::select! {
             frame = flows.recv() => batch.extend(frame),
             frame = others.recv() => batch.extend(frame),
@@ -127,14 +129,14 @@ async fn write(vm: Arc<Vm>, socket: Socket) {
             }
             () = tokio::time::sleep_until(until), if !gathered.is_empty() => batch.append(&mut gathered),
         }
-        // Nobody will send any more.
+        // All queues are closed.
         if batch.is_empty() {
             return;
         }
         let more = std::iter::from_fn(|| flows.try_recv().or_else(|_| others.try_recv()).ok());
         batch.extend(more.take(most.saturating_sub(batch.len())));
         if let Err(error) = write_all(&socket, &batch).await {
-            return tracing::debug!(%error, vm = vm.seat.name, "QEMU's socket cannot be written");
+            return tracing::debug!(%error, vm = vm.identity.name, "cannot write to QEMU's socket");
         }
         let bytes = batch.iter().map(|frame| frame.len() - PREFIX).sum();
         count(&vm.counters.calls_down);
@@ -155,7 +157,7 @@ async fn write_all(socket: &Socket, frames: &[Buffer]) -> io::Result<()> {
     socket.write_all(&mut slices[..count]).await
 }
 
-/// Holds one direction to the policy's bandwidth.
+/// Limits one direction to the policy's bandwidth.
 struct Throttle {
     guard: Guard,
     changed: watch::Receiver<u64>,

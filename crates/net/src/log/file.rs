@@ -1,7 +1,7 @@
-//! The log on disk: lines of JSON, what was refused apart from what was opened and closed, so that neither takes the room
-//! of the other. Each has two files, of which the older one is replaced when the newer one is full.
+//! The log on disk: lines of JSON in two pairs of files. One pair holds refusals, the other opened and closed flows, so
+//! that neither takes the room of the other. In each pair the older file is replaced when the newer one is full.
 //!
-//! What is lost with a crash is what was recorded in the last moment; what was cut by it is skipped when it is read.
+//! A crash loses only the records of the last moment; a line that it cut is skipped when the file is read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,9 +9,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::FlowRecord;
-use super::kept::{Kept, Part};
+use super::recent::{Part, RecentRecords};
 
-/// A file as large as this is full. Some thousand records; four times that is what a guest can fill.
+/// The size at which a file is full: some thousand records. A guest can fill four such files.
 const FULL: u64 = 512 << 10;
 
 const FLOWS: &str = "network.log";
@@ -29,15 +29,15 @@ impl Files {
         Self { flows: LogFile::new(directory, FLOWS), refusals: LogFile::new(directory, REFUSALS) }
     }
 
-    /// The last records in them.
-    pub(super) fn read(&self) -> Kept {
+    /// The last records in the files.
+    pub(super) fn read(&self) -> RecentRecords {
         let mut records = self.flows.read();
         records.extend(self.refusals.read());
-        // Those of one moment stay as they are.
+        // A stable sort: records of the same instant keep their order.
         records.sort_by_key(|record| record.at);
-        let mut kept = Kept::default();
-        records.into_iter().for_each(|record| kept.add(record));
-        kept
+        let mut recent = RecentRecords::default();
+        records.into_iter().for_each(|record| recent.add(record));
+        recent
     }
 
     pub(super) fn append(&mut self, records: Vec<FlowRecord>) -> io::Result<()> {
@@ -52,7 +52,7 @@ impl Files {
 struct LogFile {
     newer: PathBuf,
     older: PathBuf,
-    /// Opened by the first record: the directory may not be there before.
+    /// Opened by the first record, because the directory may not exist before.
     open: Option<(File, u64)>,
 }
 
@@ -69,7 +69,7 @@ impl LogFile {
                 Ok(text) => text,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => {
-                    tracing::warn!(%error, path = %path.display(), "an earlier log cannot be read");
+                    tracing::warn!(%error, path = %path.display(), "cannot read an earlier log");
                     continue;
                 }
             };
@@ -97,14 +97,14 @@ impl LogFile {
             fs::rename(&self.newer, &self.older)?;
             (file, length) = open(&self.newer)?;
         }
-        // In one call, so that a crash cuts one line at most.
+        // Written in one call, so that a crash cuts one line at most.
         file.write_all(&text)?;
         self.open = Some((file, length + text.len() as u64));
         Ok(())
     }
 }
 
-/// For its owner only: it tells where a workspace goes.
+/// Opens a log file with mode 0600, because it tells where a workspace connects to.
 fn open(path: &Path) -> io::Result<(File, u64)> {
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     let length = file.metadata()?.len();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_records_come_back_and_what_was_cut_does_not() {
+    fn damaged_log_lines_are_skipped() {
         let dir = tempfile::tempdir().unwrap();
         assert!(LogFile::new(dir.path(), FLOWS).read().is_empty());
         let records: Vec<_> = (1..=5).map(record).collect();
@@ -150,11 +150,11 @@ mod tests {
     }
 
     #[test]
-    fn refusals_outlast_any_number_of_connections_and_what_was_written_in_one_file_is_read() {
+    fn refusals_survive_many_connections_on_disk() {
         let dir = tempfile::tempdir().unwrap();
         let mut refused = record(1);
         refused.event = FlowEvent::Refused;
-        // As it was before there were files for both.
+        // An older log: all records in one file.
         LogFile::new(dir.path(), FLOWS).append(std::slice::from_ref(&refused)).unwrap();
         assert_eq!(ports(&Files::new(dir.path()).read().last(9)), [1]);
         let mut files = Files::new(dir.path());
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_are_never_larger_than_they_may_be() {
+    fn log_files_stay_within_their_size_limit() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = LogFile::new(dir.path(), FLOWS);
         let mut long = record(0);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_directory_nothing_is_made() {
+    fn log_does_not_create_its_directory() {
         let dir = tempfile::tempdir().unwrap();
         let gone = dir.path().join("gone");
         assert!(Files::new(&gone).append(vec![record(1)]).is_err());

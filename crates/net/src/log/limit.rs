@@ -1,11 +1,11 @@
-//! How many complaints of one machine reach its log: a guest must not wash away with them what else happened.
+//! A limit on complaints in one VM's log, so that a guest cannot evict other records with them.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// In each second.
+/// Complaints per second.
 const MOST: u32 = 50;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl Complaints {
         Self(Mutex::new(Second { since: Instant::now(), made: 0 }))
     }
 
-    /// Whether there is room for one more, which is taken.
+    /// Whether one more complaint fits into this second. It is counted.
     pub(crate) fn admit(&self) -> bool {
         let mut second = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if second.since.elapsed() >= Duration::from_secs(1) {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn every_second_has_room_for_so_many() {
+    async fn complaints_are_limited_per_second() {
         let complaints = Complaints::new();
         for _ in 0..3 {
             assert_eq!((0..1000).filter(|_| complaints.admit()).count(), MOST as usize);

@@ -1,14 +1,14 @@
-//! What happened on a machine's network: the last records, and those to come.
+//! The flow log of one VM: its last records, and a stream of new ones.
 //!
 //! ```text
-//! record ──┬── the last ones, in memory ── tail
+//! record ──┬── the last records, in memory ── tail
 //!          ├── followers
-//!          └── a task that writes files, so that nobody waits for a disk
+//!          └── a task that writes files, so that recording never waits for a disk
 //! ```
 
 mod file;
-mod kept;
 mod limit;
+mod recent;
 mod record;
 mod writer;
 
@@ -19,11 +19,11 @@ use tokio::sync::broadcast;
 
 pub use record::{FlowEvent, FlowRecord};
 
-pub use kept::KEPT;
 pub(crate) use limit::Complaints;
+pub use recent::KEPT;
 
 use file::Files;
-use kept::Kept;
+use recent::RecentRecords;
 use writer::Writer;
 
 /// Records a follower may lag behind before it loses some (and is told how many).
@@ -35,48 +35,48 @@ pub struct FlowLog(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    kept: Mutex<Kept>,
+    recent: Mutex<RecentRecords>,
     followers: broadcast::Sender<FlowRecord>,
     writer: Option<Writer>,
 }
 
 impl FlowLog {
-    /// A log that is gone when nobody holds it any more.
+    /// A log in memory only.
     pub fn new() -> Self {
-        Self::with(Kept::default(), None)
+        Self::with(RecentRecords::default(), None)
     }
 
-    /// A log that goes on where the one before it in this directory ended. Must be called within the runtime.
+    /// A log that continues the one in this directory. Must be called within the runtime.
     pub fn kept_in(directory: &Path) -> Self {
         let files = Files::new(directory);
         let before = files.read();
         Self::with(before, Some(Writer::start(files)))
     }
 
-    fn with(kept: Kept, writer: Option<Writer>) -> Self {
+    fn with(recent: RecentRecords, writer: Option<Writer>) -> Self {
         let followers = broadcast::Sender::new(LAG);
-        Self(Arc::new(Inner { kept: Mutex::new(kept), followers, writer }))
+        Self(Arc::new(Inner { recent: Mutex::new(recent), followers, writer }))
     }
 
     pub fn record(&self, mut record: FlowRecord) {
         record.shorten();
-        let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.add(record.clone());
-        // Under the lock, so that all of them see one order. Nobody following is no error.
+        let mut recent = self.0.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.add(record.clone());
+        // Under the lock, so that all readers see one order. Sending fails only if nothing follows.
         if let Some(writer) = &self.0.writer {
             writer.write(record.clone());
         }
         let _ = self.0.followers.send(record);
     }
 
-    /// Returns when everything that was recorded is in the files.
+    /// Returns when all records are in the files.
     pub async fn flush(&self) {
         if let Some(writer) = &self.0.writer {
             writer.flush().await;
         }
     }
 
-    /// Ends the files: nothing is written from here on, and the directory may go.
+    /// Closes the files: nothing is written from here on, and the directory may be removed.
     pub async fn leave_files(&self) {
         if let Some(writer) = &self.0.writer {
             writer.end().await;
@@ -85,8 +85,8 @@ impl FlowLog {
 
     /// The last records, oldest first.
     pub fn tail(&self, count: usize) -> Vec<FlowRecord> {
-        let kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.last(count)
+        let recent = self.0.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.last(count)
     }
 
     /// Everything recorded from here on.
@@ -96,8 +96,8 @@ impl FlowLog {
 
     /// The last records and everything after them, with nothing lost or doubled between the two.
     pub fn tail_and_follow(&self, count: usize) -> (Vec<FlowRecord>, broadcast::Receiver<FlowRecord>) {
-        let kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let tail = kept.last(count);
+        let recent = self.0.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let tail = recent.last(count);
         (tail, self.0.followers.subscribe())
     }
 }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_follower_sees_what_comes_after_the_tail() {
+    async fn follower_sees_records_after_the_tail() {
         let log = FlowLog::new();
         log.record(record(1));
         let (tail, mut follower) = log.tail_and_follow(10);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_one_line_for_people_and_an_object_for_programs() {
+    fn record_prints_one_line_and_serializes_as_object() {
         let mut closed = record(443);
         closed.at = "2026-01-02T03:04:05.678Z".parse().unwrap();
         closed.event = FlowEvent::Closed;
@@ -158,15 +158,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_guest_chose_a_record_stays_small_and_on_one_line(name in "\\PC{0,10}|.{500,600}") {
+        fn records_stay_short_and_on_one_line(name in "\\PC{0,10}|.{500,600}") {
             let log = FlowLog::new();
             let mut long = record(1);
             long.name = Some(name.clone() + "\n\r\x1b");
             long.message = Some(name);
             log.record(long);
-            let kept = log.tail(1).remove(0);
-            prop_assert!(kept.message.as_ref().is_some_and(|message| message.len() <= 520));
-            prop_assert!(!kept.to_string().contains(|c: char| c.is_control()));
+            let recent = log.tail(1).remove(0);
+            prop_assert!(recent.message.as_ref().is_some_and(|message| message.len() <= 520));
+            prop_assert!(!recent.to_string().contains(|c: char| c.is_control()));
         }
     }
 }

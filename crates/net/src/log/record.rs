@@ -1,4 +1,4 @@
-//! One record: a line for people, an object for programs.
+//! One record of the flow log: one line as text, one object as JSON.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules::Transport;
 
-/// A name or message beyond this is cut: names and what is quoted in messages come from the guest.
+/// Longer names and messages are cut, because the guest chooses names and text that messages quote.
 const MAX_TEXT: usize = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -26,15 +26,15 @@ pub struct FlowRecord {
     pub at: Timestamp,
     pub event: FlowEvent,
     pub transport: Transport,
-    /// `None` where there are no ports.
+    /// `None` for protocols without ports.
     pub guest_port: Option<u16>,
     pub address: Ipv4Addr,
     pub port: Option<u16>,
-    /// The name the destination goes by, if one is known.
+    /// The destination's name, if known.
     pub name: Option<String>,
-    /// The rule that let it pass.
+    /// The rule that allowed it.
     pub rule: Option<String>,
-    /// Why it was refused, closed or dropped.
+    /// The reason that it was refused, closed or dropped.
     pub message: Option<String>,
     /// From the guest.
     pub bytes_up: u64,
@@ -43,7 +43,7 @@ pub struct FlowRecord {
 }
 
 impl FlowRecord {
-    /// A record of this moment, to be filled in. Port 0 means that there are none.
+    /// A record of this instant, to be completed by the caller. Port 0 means a protocol without ports.
     pub fn now(event: FlowEvent, transport: Transport, to: SocketAddrV4) -> Self {
         Self {
             at: Timestamp::now(),
@@ -110,7 +110,7 @@ impl fmt::Display for FlowRecord {
     }
 }
 
-/// Text without anything a terminal would obey.
+/// Text with control characters escaped, safe for a terminal.
 struct Plain<'a>(&'a str);
 
 impl fmt::Display for Plain<'_> {

@@ -1,4 +1,4 @@
-//! The task that writes a log's files: whoever records something does not wait for a disk.
+//! The task that writes a log's files, so that recording never waits for a disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::FlowRecord;
 use super::file::Files;
-use super::kept::Part;
+use super::recent::Part;
 
-/// Records that wait for the disk. Beyond that they are in memory only.
+/// Records that may wait for the disk. Records beyond that stay in memory only.
 const WAITING: usize = 4096;
 
-/// Of which so many may not be taken by what was opened and closed.
+/// The part of that queue that is reserved for refusals.
 const FOR_REFUSALS: usize = 1024;
 
-/// For so long records are gathered before they are written: waking the writer and a thread that may wait for a disk
-/// costs more than opening the connection that a record is about.
+/// Time for which records are collected before they are written: waking the writer and a thread that may wait for a
+/// disk costs more than opening the connection that a record is about.
 const MOMENT: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -26,11 +26,11 @@ enum Order {
     End(oneshot::Sender<()>),
 }
 
-/// Its task ends when it is dropped, after everything was written.
+/// The writer's handle. Its task writes what is queued and ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Writer {
     orders: mpsc::Sender<Order>,
-    /// Somebody waits.
+    /// Wakes the writer before [`MOMENT`] has passed, because a caller waits.
     urgent: Arc<Notify>,
 }
 
@@ -61,10 +61,10 @@ impl Writer {
 
     async fn ask(&self, order: impl FnOnce(oneshot::Sender<()>) -> Order) {
         let (done, heard) = oneshot::channel();
-        // A permit is kept for a writer that is not waiting now.
+        // If the writer is not waiting at this instant, it finds the permit later.
         self.urgent.notify_one();
         if self.orders.send(order(done)).await.is_ok() {
-            // Whoever ended before has done what was asked for.
+            // An error means that the writer has ended, and it writes everything before it ends.
             let _ = heard.await;
         }
     }
@@ -74,7 +74,7 @@ async fn run(mut files: Files, mut waiting: mpsc::Receiver<Order>, urgent: Arc<N
     let mut complained = false;
     while let Some(first) = waiting.recv().await {
         if matches!(first, Order::Write(_)) {
-            // Nobody is woken by what comes meanwhile.
+            // Records that arrive meanwhile wake nothing.
             let _ = tokio::time::timeout(MOMENT, urgent.notified()).await;
         }
         let (mut records, mut flushed, mut ended) = (Vec::new(), Vec::new(), None);
@@ -97,13 +97,13 @@ async fn run(mut files: Files, mut waiting: mpsc::Receiver<Order>, urgent: Arc<N
         {
             // Once: a full disk stays full for a while.
             complained = true;
-            tracing::warn!(%error, "a workspace's network log is not written");
+            tracing::warn!(%error, "cannot write a workspace's network log");
         }
         for done in flushed {
             let _ = done.send(());
         }
         if let Some(done) = ended {
-            // Closed before whoever asked goes on to remove it.
+            // Closed before the caller goes on to remove the directory.
             drop(files);
             let _ = done.send(());
             return;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_goes_on_where_the_one_before_ended() {
+    async fn log_continues_after_reopening() {
         let dir = tempfile::tempdir().unwrap();
         let log = FlowLog::kept_in(dir.path());
         (1..=600).for_each(|port| log.record(record(port)));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_that_left_its_files_writes_nothing_more() {
+    async fn log_writes_nothing_after_leaving_its_files() {
         let dir = tempfile::tempdir().unwrap();
         let log = FlowLog::kept_in(dir.path());
         log.record(record(1));

@@ -1,18 +1,18 @@
-//! Messages as they are written: a header, the header of their kind, and attributes that may lie inside each other.
+//! Writes netlink messages: a header, a header for the kind of message, and attributes, which may be nested.
 
 /// `NLM_F_REQUEST`.
 const REQUEST: u16 = 1;
 
-/// Says of an attribute that it holds others.
+/// Marks an attribute that holds others.
 const NESTED: u16 = 1 << 15;
 
-/// Length, kind, flags, sequence and port.
+/// Size of the message header: length, kind, flags, sequence and port.
 pub(super) const HEADER: usize = 16;
 
-/// Length and kind of an attribute.
+/// Size of an attribute's header: length and kind.
 pub(super) const ATTRIBUTE: usize = 4;
 
-/// What lengths are rounded up to.
+/// Lengths are rounded up to a multiple of this.
 pub(super) const ALIGNMENT: usize = 4;
 
 /// A request to the kernel that is being written.
@@ -20,7 +20,7 @@ pub(super) const ALIGNMENT: usize = 4;
 pub(crate) struct Message(Vec<u8>);
 
 impl Message {
-    /// `head` is what messages of this kind begin with.
+    /// `head` is the header for this kind of message.
     pub(crate) fn new(kind: u16, flags: u16, head: &[u8]) -> Self {
         let mut bytes = vec![0; 4];
         bytes.extend(kind.to_ne_bytes());
@@ -33,7 +33,7 @@ impl Message {
     }
 
     pub(crate) fn bytes(&mut self, kind: u16, value: &[u8]) -> &mut Self {
-        // Values are names, addresses and structures of the kernel; long lists are split by who writes them.
+        // Values are names, addresses and structures of the kernel; callers split long lists.
         let length = u16::try_from(ATTRIBUTE + value.len()).unwrap_or(u16::MAX);
         self.0.extend(length.to_ne_bytes());
         self.0.extend(kind.to_ne_bytes());
@@ -42,12 +42,12 @@ impl Message {
         self
     }
 
-    /// Text with the zero at its end.
+    /// Text with a trailing zero.
     pub(crate) fn text(&mut self, kind: u16, value: &str) -> &mut Self {
         self.bytes(kind, &[value.as_bytes(), &[0]].concat())
     }
 
-    /// A number in the host's order, as links want it.
+    /// A number in the host's byte order, as links expect it.
     pub(crate) fn number(&mut self, kind: u16, value: u32) -> &mut Self {
         self.bytes(kind, &value.to_ne_bytes())
     }
@@ -56,7 +56,7 @@ impl Message {
         self.bytes(kind, &[value])
     }
 
-    /// A number in the network's order, as packet rules want it.
+    /// A number in network byte order, as packet rules expect it.
     pub(crate) fn be32(&mut self, kind: u16, value: u32) -> &mut Self {
         self.bytes(kind, &value.to_be_bytes())
     }
@@ -74,7 +74,7 @@ impl Message {
         self
     }
 
-    /// The message as it is sent.
+    /// The bytes to send.
     pub(crate) fn finish(mut self, sequence: u32, flags: u16) -> Vec<u8> {
         let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         self.0[..4].copy_from_slice(&length.to_ne_bytes());
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_read_back_as_they_were_written() {
+    fn netlink_attributes_are_read_back_as_written() {
         let mut message = Message::new(7, 0, &[1, 2]);
         message.text(1, "ab").nest(2, |inner| {
             inner.be32(3, 5).byte(4, 9);

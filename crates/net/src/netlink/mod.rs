@@ -1,6 +1,6 @@
-//! Netlink: how the kernel is asked for links, addresses and packet rules, without any program in between.
+//! Netlink: asks the kernel for links, addresses and packet rules, without any other program.
 //!
-//! The answers come within the call, so nothing here waits for anybody but the kernel.
+//! The kernel answers within the call, so nothing here waits for anything else.
 
 mod message;
 mod read;

@@ -1,8 +1,8 @@
-//! Messages as they are read. They are the kernel's, and are bounded all the same.
+//! Reads netlink messages. They come from the kernel, and are checked against their bounds all the same.
 
 use super::message::{ALIGNMENT, ATTRIBUTE, HEADER};
 
-/// What of an attribute's kind is not flags.
+/// The bits of an attribute's kind that are not flags.
 const KIND: u16 = 0x3fff;
 
 /// A message of the kernel.
@@ -15,7 +15,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// The messages in one datagram. What is cut off is left out.
+    /// The messages in one datagram. A truncated message is left out.
     pub(crate) fn all(mut bytes: &[u8]) -> Vec<Self> {
         let mut messages = Vec::new();
         while let Some(head) = bytes.get(..HEADER) {
@@ -37,7 +37,7 @@ impl Received {
     }
 }
 
-/// Attributes beside each other.
+/// A list of attributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes<'a>(&'a [u8]);
 
@@ -51,7 +51,7 @@ impl<'a> Attributes<'a> {
         self.all().find_map(|(other, value)| (other == kind).then_some(value))
     }
 
-    /// Kinds and values, one after the other. What is cut off is left out.
+    /// Kinds and values in order. A truncated attribute is left out.
     pub(crate) fn all(self) -> impl Iterator<Item = (u16, &'a [u8])> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -82,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..200), kind: u16) {
+        fn netlink_reader_survives_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), kind: u16) {
             for message in Received::all(&bytes) {
                 let _ = message.attributes(4).get(kind & KIND);
             }

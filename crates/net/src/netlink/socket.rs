@@ -1,4 +1,4 @@
-//! A socket to one of the kernel's subsystems: requests that are confirmed, lists, and batches that apply as a whole.
+//! A socket to one of the kernel's subsystems, for confirmed requests, lists, and batches that apply as a whole.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -13,7 +13,7 @@ use rustix::net::{
 use super::message::Message;
 use super::read::Received;
 
-/// `NLM_F_ACK`: say when it is done.
+/// `NLM_F_ACK`: confirm when done.
 const ACK: u16 = 4;
 
 /// `NLM_F_ROOT | NLM_F_MATCH`: the whole list.
@@ -22,10 +22,10 @@ const DUMP: u16 = 0x300;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
-/// The kernel answers within the call that asks; this is for a kernel that does not.
+/// Longest wait for an answer. The kernel normally answers within the call.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A batch is one datagram: the rules of some thousand machines.
+/// A batch is one datagram: the rules of some thousand VMs.
 const BATCH_ROOM: usize = 64 << 20;
 
 /// The kernel's messages are never larger than this.
@@ -55,19 +55,21 @@ impl Netlink {
         bind(&socket, &netlink::SocketAddrNetlink::new(0, 0))?;
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         if set_socket_send_buffer_size_force(&socket, BATCH_ROOM).is_err() {
-            tracing::debug!("the rules of very many machines may not fit into one message");
+            tracing::debug!(
+                "cannot enlarge the send buffer; the rules of very many VMs may not fit into one message"
+            );
         }
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Asks for one thing and waits until it is done.
+    /// Sends one request and waits for its confirmation.
     pub(crate) fn request(&mut self, message: Message) -> io::Result<()> {
         let sequence = self.next();
         self.send(&message.finish(sequence, ACK))?;
         self.confirmed(sequence)
     }
 
-    /// Asks for one list.
+    /// Requests one list.
     pub(crate) fn list(&mut self, message: Message) -> io::Result<Vec<Received>> {
         let sequence = self.next();
         self.send(&message.finish(sequence, DUMP))?;
@@ -87,12 +89,12 @@ impl Netlink {
         }
     }
 
-    /// Asks for many things, of which either all are done or none. `begin` and `end` embrace them.
+    /// Sends many requests of which either all apply or none. `begin` and `end` delimit them.
     pub(crate) fn batch(&mut self, begin: Message, messages: Vec<Message>, end: Message) -> io::Result<()> {
         self.send_batch(begin, messages, Some(end))
     }
 
-    /// The same without an end, so that none of it is done, but all of it is looked at.
+    /// The same without an end, so that the kernel checks all of it and applies nothing.
     pub(crate) fn try_out(&mut self, begin: Message, messages: Vec<Message>) -> io::Result<()> {
         self.send_batch(begin, messages, None)
     }
@@ -112,7 +114,7 @@ impl Netlink {
         self.confirmed(last)
     }
 
-    /// Waits for the confirmation of one message; an error of any before it is its error too.
+    /// Waits for the confirmation of one message. An error of an earlier message counts as its error.
     fn confirmed(&mut self, sequence: u32) -> io::Result<()> {
         loop {
             for message in self.receive()? {
@@ -133,7 +135,7 @@ impl Netlink {
     }
 
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        // What an earlier request that failed has left must not be taken for the answer to this one.
+        // Answers left over from an earlier request that failed must not be taken for the answer to this one.
         let mut space = [0; 64];
         while recv(&self.socket, &mut space[..], RecvFlags::DONTWAIT).is_ok() {}
         let kernel = netlink::SocketAddrNetlink::new(0, 0);
@@ -159,7 +161,7 @@ impl AsRawFd for Netlink {
     }
 }
 
-/// What an `NLMSG_ERROR` says; number zero is the confirmation.
+/// The result in an `NLMSG_ERROR`; number zero is the confirmation.
 fn outcome(message: &Received) -> io::Result<()> {
     let number = message.body.first_chunk::<4>().map_or(0, |number| i32::from_ne_bytes(*number));
     match number {

@@ -1,5 +1,5 @@
-//! Which names an address was resolved from: what the resolver answered to this guest, for as long as the guest may
-//! rely on it.
+//! Remembers which names an address was resolved from: the resolver's answers to this guest, for as long as the guest
+//! may rely on them.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -14,7 +14,7 @@ const MAX_ADDRESSES: usize = 4096;
 /// Names remembered for one address. Many names share one address at large providers.
 const MAX_NAMES: usize = 32;
 
-/// Programs use an address for longer than its time to live says: they resolve once and connect later.
+/// Programs use an address for longer than its time to live: they resolve once and connect later.
 pub(crate) const GRACE: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
@@ -46,13 +46,13 @@ impl Bindings {
         bound.push(Binding { name: name.clone(), until });
     }
 
-    /// The names this address may be reached under.
+    /// The names this address was resolved from.
     pub(super) fn names(&self, address: Ipv4Addr, now: Instant) -> Vec<DomainName> {
         let bound = self.0.get(&address).into_iter().flatten();
         bound.filter(|binding| binding.until > now).map(|binding| binding.name.clone()).collect()
     }
 
-    /// Removes what has expired and, if that is not enough, the eighth that expires first: one walk makes room for
+    /// Removes expired bindings and, if that is not enough, the eighth that expires first: one pass makes room for
     /// many.
     fn make_room(&mut self, now: Instant) {
         self.0.retain(|_, bound| {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_ends_after_its_time_to_live_and_the_grace() {
+    fn binding_expires_after_ttl_and_grace() {
         let (mut bindings, now) = (Bindings::default(), Instant::now());
         let address = Ipv4Addr::new(192, 0, 2, 1);
         let ttl = Duration::from_secs(60);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_expires_first_goes_first() {
+    fn bindings_are_bounded_and_evict_earliest_expiry() {
         let (mut bindings, now) = (Bindings::default(), Instant::now());
         for n in 0..(MAX_ADDRESSES as u32 * 2) {
             let address = Ipv4Addr::from_bits(n);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_full_of_equal_ends_still_makes_room() {
+    fn full_bindings_with_equal_expiry_make_room() {
         let (mut bindings, now) = (Bindings::default(), Instant::now());
         for n in 0..=MAX_ADDRESSES as u32 {
             bindings.add(&name("a.example"), Ipv4Addr::from_bits(n), Duration::from_secs(1), now);

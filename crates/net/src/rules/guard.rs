@@ -1,4 +1,4 @@
-//! One machine's guard: the state that judging needs, shared by everything that carries its flows.
+//! One VM's guard: the state that decisions need, shared by everything that carries the VM's flows.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -14,8 +14,8 @@ use super::judge::Judge;
 use super::verdict::{Refusal, Transport, Verdict};
 use crate::sniff::Claim;
 
-/// Names of one guest that are asked for upstream at once; others wait for their turn. Few enough that a guest whose
-/// names are never answered does not keep other guests from the resolvers.
+/// Names of one guest that are looked up upstream at once; further lookups wait. Few enough that a guest whose names
+/// are never answered does not keep other guests from the resolvers.
 const MAX_LOOKUPS: usize = 32;
 
 /// Cheap to clone; all clones are the same guard.
@@ -44,7 +44,7 @@ impl Guard {
         }))
     }
 
-    /// Judges by this policy from here on, and tells everybody who watches.
+    /// Judges by this policy from here on, and notifies all watchers.
     pub fn set_policy(&self, policy: NetworkPolicy) {
         *self.0.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
         self.0.generation.send_modify(|generation| *generation += 1);
@@ -54,24 +54,24 @@ impl Guard {
         Arc::clone(&self.0.policy.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The policy's generation: a flow whose generation has passed asks [`Guard::rejudge`] again.
+    /// The policy's generation. When it changes, an open flow must ask [`Guard::rejudge`].
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.0.generation.subscribe()
     }
 
-    /// May this flow be opened? For TCP the answer is provisional if [`Guard::needs_claim`].
+    /// Whether this flow may be opened. For TCP the answer is provisional if [`Guard::needs_claim`].
     pub fn judge(&self, protocol: Transport, to: SocketAddrV4) -> Verdict {
         self.with_judge(to, None, |judge| judge.open(protocol))
     }
 
-    /// May an open flow go on? `resolved` is the name that [`Guard::judge`] gave when it was opened, and counts even if
-    /// the guest has long ceased to ask for it: what ends a flow is a policy that changed, not a binding that expired.
-    /// A name that the guest itself put into the connection must not be given here.
+    /// Whether an open flow may go on. `resolved` is the name that [`Guard::judge`] gave when the flow was opened. It
+    /// counts even if its binding has expired: only a changed policy ends a flow. A name that the guest itself put into
+    /// the connection must not be given here.
     pub fn rejudge(&self, protocol: Transport, to: SocketAddrV4, resolved: Option<&str>) -> Verdict {
         self.with_judge(to, resolved, |judge| judge.open(protocol))
     }
 
-    /// May a TCP flow go on, now that its first bytes are known?
+    /// Whether a TCP flow may go on after its first bytes are known.
     pub fn judge_claim(&self, to: SocketAddrV4, claim: &Claim) -> Verdict {
         self.rejudge_claim(to, None, claim)
     }
@@ -81,35 +81,35 @@ impl Guard {
         self.with_judge(to, resolved, |judge| judge.claim(claim))
     }
 
-    /// Must the first bytes of a TCP flow be looked at before they leave? `resolved` as in [`Guard::rejudge`].
+    /// Whether the first bytes of a TCP flow must be inspected before they leave. `resolved` as in [`Guard::rejudge`].
     pub fn needs_claim(&self, to: SocketAddrV4, resolved: Option<&str>) -> bool {
         self.with_judge(to, resolved, |judge| judge.needs_claim())
     }
 
-    /// Must a TCP flow show a name that can be judged before anything passes, either way? `resolved` as in
-    /// [`Guard::rejudge`].
+    /// Whether a TCP flow must show a name that can be judged before anything passes in either direction. `resolved` as
+    /// in [`Guard::rejudge`].
     pub fn needs_name(&self, to: SocketAddrV4, resolved: Option<&str>) -> bool {
         self.with_judge(to, resolved, |judge| judge.needs_name())
     }
 
-    /// May this name be asked for?
+    /// Whether the guest may look up this name.
     pub fn judge_name(&self, name: &DomainName) -> Verdict {
         super::judge::name(&self.policy(), name)
     }
 
-    /// Why the guest may not be told of this address, if so. What it could not reach on any port it is not told: a
-    /// public name that leads to a private address is an attack, or of no use.
+    /// The reason to hide this address from the guest, if any. Addresses that it could not reach on any port are
+    /// hidden: a public name that leads to a private address is an attack, or of no use.
     pub fn address_refusal(&self, address: Ipv4Addr) -> Option<Refusal> {
         self.with_judge(SocketAddrV4::new(address, 0), None, |judge| judge.address_refusal())
     }
 
-    /// Remembers that the guest was told this address for this name.
+    /// Remembers that the guest received this address for this name.
     pub fn bind(&self, name: &DomainName, address: Ipv4Addr, ttl: Duration) {
         let mut bindings = self.0.bindings.lock().unwrap_or_else(PoisonError::into_inner);
         bindings.add(name, address, ttl, Instant::now());
     }
 
-    /// The lookups this guest may have under way.
+    /// Limits the lookups of this guest that are in progress.
     pub(crate) fn lookups(&self) -> &Semaphore {
         &self.0.lookups
     }

@@ -1,8 +1,8 @@
-//! The addresses at which the host itself answers, which a guest must not reach as if they were somebody else's.
+//! The host's own addresses, which a guest must not reach as if they were public.
 //!
-//! Read from the kernel's own routing table, because that is what decides where a connection ends. The host's
-//! addresses change while the daemon runs (another wireless network, a container bridge), so they are read again when
-//! they are older than [`REFRESH`].
+//! They are read from the kernel's routing table, because it decides where a connection ends. The host's addresses
+//! change while the daemon runs (another wireless network, a container bridge), so they are read again when they are
+//! older than [`REFRESH`].
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -12,33 +12,33 @@ use std::{fs, io};
 
 use agentiso_core::network::Network;
 
-/// World-readable, of the network namespace of who reads it.
+/// World-readable; shows the network namespace of the reader.
 const TABLE: &str = "/proc/net/fib_trie";
 
-/// How long an address of the host may be unknown. Reading takes some ten microseconds.
+/// Time for which a new address of the host may stay unknown. Reading takes some ten microseconds.
 const REFRESH: Duration = Duration::from_secs(5);
 
-/// Cheap to clone; all clones know the same.
+/// Cheap to clone; all clones share the addresses.
 #[derive(Clone)]
-pub struct HostAddresses(Arc<Mutex<Known>>);
+pub struct HostAddresses(Arc<Mutex<KnownAddresses>>);
 
-struct Known {
+struct KnownAddresses {
     networks: Vec<Network>,
-    /// When the table was read. `None`: the addresses were given and stay.
+    /// Time at which the table was read. `None`: fixed addresses.
     read: Option<Instant>,
 }
 
 impl HostAddresses {
-    /// Those of this host, kept up to date.
+    /// The addresses of this host, kept up to date.
     pub fn of_this_host() -> io::Result<Self> {
         let networks = local_networks(&fs::read_to_string(TABLE)?);
-        Ok(Self(Arc::new(Mutex::new(Known { networks, read: Some(Instant::now()) }))))
+        Ok(Self(Arc::new(Mutex::new(KnownAddresses { networks, read: Some(Instant::now()) }))))
     }
 
-    /// These and no others.
+    /// Only the given addresses.
     pub fn fixed(addresses: impl IntoIterator<Item = Ipv4Addr>) -> Self {
         let networks = addresses.into_iter().map(|address| Network::around(address, 32)).collect();
-        Self(Arc::new(Mutex::new(Known { networks, read: None })))
+        Self(Arc::new(Mutex::new(KnownAddresses { networks, read: None })))
     }
 
     pub fn contains(&self, address: Ipv4Addr) -> bool {
@@ -114,14 +114,14 @@ Local:
 ";
 
     #[test]
-    fn what_the_kernel_delivers_to_the_host_is_found_in_its_table() {
+    fn local_networks_are_read_from_kernel_table() {
         let found: Vec<String> = local_networks(DRAWING).iter().map(ToString::to_string).collect();
         assert_eq!(found, ["192.168.1.5", "127.0.0.0/8"]);
         assert!(local_networks("|-- x\n/32 host LOCAL\n|-- 1.2.3.4\n/x host LOCAL\n/").is_empty());
     }
 
     #[test]
-    fn this_host_knows_its_loopback() {
+    fn host_addresses_include_the_loopback() {
         let host = HostAddresses::of_this_host().unwrap();
         assert!(host.contains(Ipv4Addr::LOCALHOST));
         assert!(!host.contains(Ipv4Addr::new(192, 0, 2, 77)));

@@ -18,9 +18,9 @@ pub(super) struct Judge<'a> {
     pub(super) to: SocketAddrV4,
 }
 
-/// What lets a flow pass, before its first bytes are known.
+/// The rule that allows a flow, before its first bytes are known.
 #[derive(Clone, Copy, Debug)]
-enum Ground<'a> {
+enum AllowedBy<'a> {
     Address(&'a CidrRule),
     Name(&'a DomainRule, &'a DomainName),
     Internet,
@@ -28,52 +28,52 @@ enum Ground<'a> {
 
 impl<'a> Judge<'a> {
     pub(super) fn open(self, protocol: Transport) -> Verdict {
-        match self.ground() {
+        match self.allowing_rule() {
             Err(refusal) => Verdict::Refused(refusal),
-            Ok(ground) if protocol == Transport::Udp && self.must_be_named(ground) => {
-                Verdict::Refused(self.hidden("datagrams name nobody", "let the program use TCP"))
+            Ok(by) if protocol == Transport::Udp && self.must_be_named(by) => {
+                Verdict::Refused(self.hidden("UDP carries no server name", "make the program use TCP"))
             }
-            Ok(Ground::Name(..))
+            Ok(AllowedBy::Name(..))
                 if protocol == Transport::Udp && is_web(self.to.port()) && !self.policy.allow_internet =>
             {
                 Verdict::Refused(Refusal::new(
                     RefusalCode::NameHidden,
                     format!(
-                        "{} over UDP is QUIC, which hides the name it goes to from the rules about domains; programs \
+                        "{} over UDP is QUIC, which hides the server name from the rules about domains; programs \
                          fall back to TCP",
                         self.to
                     ),
                 ))
             }
-            Ok(ground) => self.allowed(ground),
+            Ok(by) => self.allowed(by),
         }
     }
 
-    /// Names decide whenever a rule about names could change the answer. What is not allowed at all is not let out
-    /// unseen either.
+    /// The claim is needed whenever a rule about names could change the answer, and for flows that are not allowed at
+    /// all, so that nothing leaves without inspection.
     pub(super) fn needs_claim(self) -> bool {
-        match self.ground() {
+        match self.allowing_rule() {
             Err(_) => true,
-            Ok(Ground::Name(..)) => !self.policy.allow_internet || self.denies_names(),
-            Ok(Ground::Address(_) | Ground::Internet) => self.denies_names(),
+            Ok(AllowedBy::Name(..)) => !self.policy.allow_internet || self.denies_names(),
+            Ok(AllowedBy::Address(_) | AllowedBy::Internet) => self.denies_names(),
         }
     }
 
-    /// Whether nothing may pass, either way, before the flow has shown a name that can be judged.
+    /// Whether nothing may pass in either direction before the flow has shown a name that can be judged.
     pub(super) fn needs_name(self) -> bool {
-        self.ground().is_ok_and(|ground| self.must_be_named(ground))
+        self.allowing_rule().is_ok_and(|by| self.must_be_named(by))
     }
 
     fn denies_names(self) -> bool {
         self.policy.denies_names_at(self.to.port())
     }
 
-    /// Where names are denied, a flow whose name cannot be seen might go to one of them. Only a rule for certain
-    /// addresses is an exception: who wrote it meant those addresses, whatever they are called.
-    fn must_be_named(self, ground: Ground<'_>) -> bool {
-        let is_exception = match ground {
-            Ground::Address(rule) => rule.is_narrow(),
-            Ground::Name(..) | Ground::Internet => false,
+    /// If names are denied, a flow without a visible name might go to one of them. Only a rule for certain addresses is
+    /// an exception: its author meant those addresses, whatever their names are.
+    fn must_be_named(self, by: AllowedBy<'_>) -> bool {
+        let is_exception = match by {
+            AllowedBy::Address(rule) => rule.is_narrow(),
+            AllowedBy::Name(..) | AllowedBy::Internet => false,
         };
         !is_exception && self.denies_names()
     }
@@ -81,20 +81,20 @@ impl<'a> Judge<'a> {
     fn hidden(self, what: &str, help: &str) -> Refusal {
         let to = self.to;
         let message = format!(
-            "nobody can see which name {to} is reached by ({what}), and it could be one that deny_domains refuses; {help}, or \
-             add {} to allow_cidrs",
+            "the server name of the connection to {to} is not visible ({what}) and could be one that deny_domains refuses; \
+             {help}, or add {} to allow_cidrs",
             to.ip()
         );
         Refusal::new(RefusalCode::NameHidden, message)
     }
 
-    /// Why the claim does not say for certain where the connection goes.
+    /// The refusal of a claim that does not prove where the connection goes. `None` for a claim with a valid name.
     fn doubt(self, claim: &Claim, name: Option<&DomainName>) -> Option<Refusal> {
-        const SHOW: &str = "let the program use TLS with a server name or HTTP with a host";
+        const SHOW: &str = "make the program use TLS with a server name or HTTP with a host";
         let (what, help) = match claim {
             Claim::Sni(_) | Claim::Host(_) | Claim::GitHost(_) if name.is_some() => return None,
             Claim::Sni(text) | Claim::Host(text) | Claim::GitHost(text) => {
-                (format!("{text:?} is no name"), "let the program connect by name")
+                (format!("{text:?} is not a host name"), "make the program connect by name")
             }
             Claim::Encrypted(_) => (
                 "its TLS handshake encrypts the server name, ECH".to_owned(),
@@ -109,9 +109,9 @@ impl<'a> Judge<'a> {
     }
 
     pub(super) fn claim(self, claim: &Claim) -> Verdict {
-        let ground = match self.ground() {
+        let by = match self.allowing_rule() {
             Err(refusal) => return Verdict::Refused(refusal),
-            Ok(ground) => ground,
+            Ok(by) => by,
         };
         let (kind, named) = match claim {
             Claim::Sni(name) => ("TLS server name", Some(name)),
@@ -121,7 +121,7 @@ impl<'a> Judge<'a> {
             Claim::NoHost => ("HTTP host", None),
             Claim::GitHost(name) => ("host of git's request", Some(name)),
             Claim::NoGitHost => ("host of git's request", None),
-            Claim::Opaque if !self.must_be_named(ground) => return self.allowed(ground),
+            Claim::Opaque if !self.must_be_named(by) => return self.allowed(by),
             Claim::Opaque => ("name", None),
         };
         let name = named.and_then(|name| DomainName::from_wire(name).ok());
@@ -136,29 +136,29 @@ impl<'a> Judge<'a> {
                 ),
             ));
         }
-        if self.must_be_named(ground)
+        if self.must_be_named(by)
             && let Some(refusal) = self.doubt(claim, name.as_ref())
         {
             return Verdict::Refused(refusal);
         }
-        let resolved = match ground {
-            Ground::Address(_) | Ground::Internet => return self.allowed_as(ground, name),
-            Ground::Name(_, resolved) => resolved,
+        let resolved = match by {
+            AllowedBy::Address(_) | AllowedBy::Internet => return self.allowed_as(by, name),
+            AllowedBy::Name(_, resolved) => resolved,
         };
         if let Some(name) = &name
             && let Some(rule) = self.policy.allows_name_at(name, self.to.port())
         {
-            return self.allowed(Ground::Name(rule, name));
+            return self.allowed(AllowedBy::Name(rule, name));
         }
         if self.policy.allow_internet {
-            return self.allowed_as(Ground::Internet, name);
+            return self.allowed_as(AllowedBy::Internet, name);
         }
         Verdict::Refused(match (name, named) {
             (Some(name), _) => Refusal::new(
                 RefusalCode::NameMismatch,
                 format!(
                     "{} was resolved from {resolved}, but the connection names {name} ({kind}); add {name} to \
-                     allow_domains if that is meant",
+                     allow_domains to allow it",
                     self.to
                 ),
             ),
@@ -174,7 +174,7 @@ impl<'a> Judge<'a> {
             (None, None) => Refusal::new(
                 RefusalCode::NameHidden,
                 format!(
-                    "the connection to {} carries no {kind}, so nobody can tell that it goes to {resolved}; let the \
+                    "the connection to {} carries no {kind}, so it may not go to {resolved}; make the \
                      program send it, or add {} to allow_cidrs",
                     self.to,
                     self.to.ip()
@@ -183,7 +183,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Why no port of the address could ever be reached, names aside.
+    /// The reason that no port of the address can be reached, regardless of names.
     pub(super) fn address_refusal(self) -> Option<Refusal> {
         let address = *self.to.ip();
         if let Some(what) = self.is_unreachable() {
@@ -201,7 +201,7 @@ impl<'a> Judge<'a> {
         let what = self.is_special()?;
         (!self.policy.allow_cidrs.iter().any(opens)).then(|| {
             let message = format!(
-                "{address} is {what}, which only a rule for it opens; add it to allow_cidrs if meant"
+                "{address} is {what}, which needs a rule of its own; add it to allow_cidrs to allow it"
             );
             Refusal::new(RefusalCode::PrivateAddress, message)
         })
@@ -215,30 +215,30 @@ impl<'a> Judge<'a> {
         if self.is_host { Some("an address of the host itself") } else { never_public(*self.to.ip()) }
     }
 
-    /// The destination in words. Without ports, as in a ping, the address alone.
-    fn place(self) -> String {
+    /// The destination as text; the address alone for protocols without ports, such as ping.
+    fn destination(self) -> String {
         if self.to.port() == 0 { self.to.ip().to_string() } else { self.to.to_string() }
     }
 
-    /// The first rule that fits, as the policy's own description orders them.
-    fn ground(self) -> Result<Ground<'a>, Refusal> {
+    /// The first rule that allows the flow, in the order that the policy documents.
+    fn allowing_rule(self) -> Result<AllowedBy<'a>, Refusal> {
         let (address, port) = (*self.to.ip(), self.to.port());
         if let Some(what) = self.is_unreachable() {
-            let message = format!("{} is {what}, which no workspace can reach", self.place());
+            let message = format!("{} is {what}, which no workspace can reach", self.destination());
             return Err(Refusal::new(RefusalCode::Unreachable, message));
         }
         if let Some(rule) = self.policy.denies_address(address, port) {
-            let message = format!("deny_cidrs {rule} refuses {}", self.place());
+            let message = format!("deny_cidrs {rule} refuses {}", self.destination());
             return Err(Refusal::new(RefusalCode::DeniedAddress, message));
         }
-        // An address is shared by many names; it is denied by name if no name is left under which it may be reached.
+        // Many names can share an address, so it is denied by name only if all its names are denied.
         let denied = |name: &DomainName| self.policy.denies_name_at(name, port);
         if let Some(name) = self.names.first()
             && let Some(rule) = denied(name)
             && self.names.iter().all(|name| denied(name).is_some())
         {
             let message =
-                format!("deny_domains {rule} refuses {name}, which {} was resolved from", self.place());
+                format!("deny_domains {rule} refuses {name}, which {} was resolved from", self.destination());
             return Err(Refusal::new(RefusalCode::DeniedName, message));
         }
         let special = self.is_special();
@@ -248,22 +248,22 @@ impl<'a> Judge<'a> {
             .iter()
             .find(|rule| rule.matches(address, port) && (special.is_none() || rule.is_narrow()))
         {
-            return Ok(Ground::Address(rule));
+            return Ok(AllowedBy::Address(rule));
         }
         if let Some(what) = special {
-            let place = self.place();
+            let destination = self.destination();
             let message = format!(
-                "{place} is {what}, which only a rule for it opens; add {place} to allow_cidrs if it is meant"
+                "{destination} is {what}, which needs a rule of its own; add {destination} to allow_cidrs to allow it"
             );
             return Err(Refusal::new(RefusalCode::PrivateAddress, message));
         }
         for name in self.names.iter().filter(|name| denied(name).is_none()) {
             if let Some(rule) = self.policy.allows_name_at(name, port) {
-                return Ok(Ground::Name(rule, name));
+                return Ok(AllowedBy::Name(rule, name));
             }
         }
         if self.policy.allow_internet {
-            return Ok(Ground::Internet);
+            return Ok(AllowedBy::Internet);
         }
         Err(self.not_allowed())
     }
@@ -278,41 +278,42 @@ impl<'a> Judge<'a> {
             return Refusal::new(RefusalCode::PortNotAllowed, message);
         }
         if let Some(name) = self.names.first() {
-            let message = format!("{name} ({}) is not allowed; add {name} to allow_domains", self.place());
+            let message =
+                format!("{name} ({}) is not allowed; add {name} to allow_domains", self.destination());
             return Refusal::new(RefusalCode::NameNotAllowed, message);
         }
         let message = if self.policy.allow_domains.is_empty() {
             format!(
                 "{} is not allowed: this workspace has no internet; set allow_internet, or add a name to \
                  allow_domains or {address} to allow_cidrs",
-                self.place()
+                self.destination()
             )
         } else {
             format!(
                 "{} is not allowed: no name in allow_domains was resolved to it; connect by name, or add {address} to \
                  allow_cidrs",
-                self.place()
+                self.destination()
             )
         };
         Refusal::new(RefusalCode::NotAllowed, message)
     }
 
-    fn allowed(self, ground: Ground<'_>) -> Verdict {
-        self.allowed_as(ground, None)
+    fn allowed(self, by: AllowedBy<'_>) -> Verdict {
+        self.allowed_as(by, None)
     }
 
-    fn allowed_as(self, ground: Ground<'_>, named: Option<DomainName>) -> Verdict {
+    fn allowed_as(self, by: AllowedBy<'_>, named: Option<DomainName>) -> Verdict {
         let known = named.as_ref().or_else(|| self.names.first());
-        let (rule, name) = match ground {
-            Ground::Address(rule) => (format!("allow_cidrs {rule}"), known),
-            Ground::Name(rule, name) => (format!("allow_domains {rule}"), Some(name)),
-            Ground::Internet => ("allow_internet".to_owned(), known),
+        let (rule, name) = match by {
+            AllowedBy::Address(rule) => (format!("allow_cidrs {rule}"), known),
+            AllowedBy::Name(rule, name) => (format!("allow_domains {rule}"), Some(name)),
+            AllowedBy::Internet => ("allow_internet".to_owned(), known),
         };
         Verdict::Allowed { rule, name: name.map(ToString::to_string) }
     }
 }
 
-/// May this name be asked for?
+/// Whether the guest may look up this name.
 pub(super) fn name(policy: &NetworkPolicy, name: &DomainName) -> Verdict {
     if let Some(rule) = policy.denies_name(name) {
         let message = format!("deny_domains {rule} refuses {name}");
@@ -330,7 +331,7 @@ pub(super) fn name(policy: &NetworkPolicy, name: &DomainName) -> Verdict {
     Verdict::Refused(Refusal::new(RefusalCode::NameNotAllowed, message))
 }
 
-/// Ports at which the web is served, over UDP too.
+/// Ports of the web, which QUIC uses over UDP.
 fn is_web(port: u16) -> bool {
     matches!(port, 80 | 443)
 }

@@ -1,5 +1,5 @@
-//! May this flow pass? One [`Guard`] for each machine: its policy, the names its addresses were resolved from, and
-//! the host's own addresses.
+//! Decides whether a flow may pass. Each VM has one [`Guard`]: its policy, the names its addresses were resolved from,
+//! and the host's own addresses.
 
 mod bindings;
 mod guard;

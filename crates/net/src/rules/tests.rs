@@ -1,4 +1,4 @@
-//! What a guard decides, told as policies and destinations.
+//! Decisions of a guard for given policies and destinations.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn rule(verdict: Verdict) -> (String, Option<String>) {
 }
 
 #[test]
-fn by_default_nothing_is_reachable_and_the_refusal_says_what_to_change() {
+fn default_policy_refuses_with_advice() {
     let guard = guard(json!({}));
     let refused = refusal(tcp(&guard, "1.2.3.4:443"));
     assert_eq!(refused.code, RefusalCode::NotAllowed);
@@ -69,7 +69,7 @@ fn by_default_nothing_is_reachable_and_the_refusal_says_what_to_change() {
 }
 
 #[test]
-fn the_internet_does_not_include_private_addresses_or_the_host() {
+fn internet_excludes_private_addresses_and_the_host() {
     let guard = guard(json!({"allow_internet": true}));
     assert_eq!(rule(tcp(&guard, "1.2.3.4:443")), ("allow_internet".to_owned(), None));
     for address in ["10.0.0.1:80", "169.254.169.254:80", "192.168.1.1:53", "100.64.0.1:1", "8.8.4.4:22"] {
@@ -82,7 +82,7 @@ fn the_internet_does_not_include_private_addresses_or_the_host() {
 }
 
 #[test]
-fn a_cidr_opens_private_addresses_but_never_the_loopback_or_the_gateway() {
+fn cidr_rule_never_opens_loopback_or_gateway() {
     let guard = guard(json!({"allow_cidrs": ["10.0.0.0/8:5432", "8.8.4.4:22"]}));
     assert_eq!(rule(tcp(&guard, "10.1.1.1:5432")).0, "allow_cidrs 10.0.0.0/8:5432");
     assert!(tcp(&guard, "8.8.4.4:22").is_allowed());
@@ -92,7 +92,7 @@ fn a_cidr_opens_private_addresses_but_never_the_loopback_or_the_gateway() {
 }
 
 #[test]
-fn a_rule_for_the_whole_internet_opens_no_private_address() {
+fn wide_cidr_rule_opens_no_private_address() {
     let guard = guard(json!({"allow_cidrs": ["0.0.0.0/0:443"]}));
     assert!(tcp(&guard, "1.2.3.4:443").is_allowed());
     assert_eq!(code(&guard, "192.168.1.1:443"), RefusalCode::PrivateAddress);
@@ -101,7 +101,7 @@ fn a_rule_for_the_whole_internet_opens_no_private_address() {
 }
 
 #[test]
-fn what_is_denied_stays_denied_whatever_else_allows_it() {
+fn deny_rules_outrank_allow_rules() {
     let guard = guard(json!({
         "allow_internet": true, "allow_cidrs": ["1.2.3.0/24"], "allow_domains": ["a.example.com"],
         "deny_cidrs": ["1.2.3.4", "5.0.0.0/8:25"], "deny_domains": ["*.bad.com", "a.example.com:8080"],
@@ -112,7 +112,7 @@ fn what_is_denied_stays_denied_whatever_else_allows_it() {
     assert!(tcp(&guard, "5.1.1.1:443").is_allowed());
     assert!(!guard.judge_name(&name("x.bad.com")).is_allowed());
     assert!(guard.judge_name(&name("bad.com")).is_allowed());
-    // Denied on one port only: the name may be asked for, the port not be opened.
+    // Denied on one port only: the name resolves, but the port cannot be opened.
     assert!(guard.judge_name(&name("a.example.com")).is_allowed());
     guard.bind(&name("a.example.com"), Ipv4Addr::new(9, 9, 9, 9), TTL);
     assert_eq!(code(&guard, "9.9.9.9:8080"), RefusalCode::DeniedName);
@@ -120,7 +120,7 @@ fn what_is_denied_stays_denied_whatever_else_allows_it() {
 }
 
 #[test]
-fn an_address_is_reachable_once_an_allowed_name_was_resolved_to_it() {
+fn resolving_an_allowed_name_opens_its_address() {
     let guard = guard(json!({"allow_domains": ["example.com:443"]}));
     let refused = refusal(tcp(&guard, "9.9.9.9:443"));
     assert!(refused.message.contains("connect by name"), "{refused}");
@@ -134,7 +134,7 @@ fn an_address_is_reachable_once_an_allowed_name_was_resolved_to_it() {
 }
 
 #[test]
-fn a_name_that_leads_to_a_private_address_does_not_open_it() {
+fn name_never_opens_a_private_address() {
     let guard = guard(json!({"allow_internet": true, "allow_domains": ["example.com"]}));
     guard.bind(&name("example.com"), Ipv4Addr::new(192, 168, 1, 1), TTL);
     guard.bind(&name("example.com"), HOST, TTL);
@@ -148,7 +148,7 @@ fn a_name_that_leads_to_a_private_address_does_not_open_it() {
 }
 
 #[test]
-fn a_connection_must_name_an_allowed_domain() {
+fn connection_must_name_an_allowed_domain() {
     let guard = guard(json!({"allow_domains": ["example.com", "*.example.org:443"]}));
     let there = to("9.9.9.9:443");
     guard.bind(&name("example.com"), *there.ip(), TTL);
@@ -167,7 +167,7 @@ fn a_connection_must_name_an_allowed_domain() {
 }
 
 #[test]
-fn with_the_internet_only_denied_names_are_refused() {
+fn internet_policy_refuses_only_denied_names() {
     let guard = guard(json!({"allow_internet": true, "deny_domains": ["bad.com"]}));
     let there = to("9.9.9.9:443");
     assert!(guard.needs_claim(there, None));
@@ -179,7 +179,7 @@ fn with_the_internet_only_denied_names_are_refused() {
     }
 }
 
-/// Everything that a connection can say without showing a name that can be judged.
+/// All claims that show no name that can be judged.
 fn nameless() -> [Claim; 8] {
     [
         Claim::NoSni,
@@ -255,7 +255,7 @@ fn quic_is_refused_where_names_decide() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flow_outlives_the_binding_it_came_from_but_not_the_rule() {
+async fn flow_outlives_its_binding_but_not_its_rule() {
     let guard = guard(json!({"allow_domains": ["example.com"]}));
     let there = to("9.9.9.9:443");
     guard.bind(&name("example.com"), *there.ip(), TTL);
@@ -276,7 +276,7 @@ async fn a_flow_outlives_the_binding_it_came_from_but_not_the_rule() {
 }
 
 #[test]
-fn an_address_that_several_names_share_is_denied_only_with_the_last_of_them() {
+fn shared_address_needs_all_names_denied() {
     let guard = guard(json!({"allow_internet": true, "deny_domains": ["bad.com"]}));
     let there = to("9.9.9.9:443");
     guard.bind(&name("bad.com"), *there.ip(), TTL);
@@ -287,7 +287,7 @@ fn an_address_that_several_names_share_is_denied_only_with_the_last_of_them() {
 
 proptest! {
     #[test]
-    fn without_a_rule_for_it_no_private_address_is_ever_reached(
+    fn private_addresses_need_their_own_rule(
         bits: u32, port: u16, allow_internet: bool, claim in "[a-z.]{0,12}",
     ) {
         let there = SocketAddrV4::new(Ipv4Addr::from_bits(bits), port);
@@ -301,7 +301,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_claim_allows_opening_would_have_allowed(bits: u32, host in "[a-z]{1,3}\\.(com|org)") {
+    fn claim_allows_no_more_than_opening(bits: u32, host in "[a-z]{1,3}\\.(com|org)") {
         let there = SocketAddrV4::new(Ipv4Addr::from_bits(bits), 443);
         let guard = guard(json!({"allow_domains": ["*.com"], "deny_domains": ["a.com"]}));
         if bits % 2 == 0 {

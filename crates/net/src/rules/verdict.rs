@@ -1,4 +1,4 @@
-//! What the guard answers, in words that help who reads the log.
+//! The guard's answers, with messages that help readers of the log.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub enum Verdict {
     Allowed {
         /// The rule as it stands in the policy: `allow_domains example.com`.
         rule: String,
-        /// The name the destination goes by, where one is known.
+        /// The destination's name, if known.
         name: Option<String>,
     },
     Refused(Refusal),
@@ -42,7 +42,7 @@ impl Verdict {
     }
 }
 
-/// Why something may not pass, and what would have to change.
+/// The reason that something may not pass, and the change that would allow it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     pub code: RefusalCode,
@@ -72,9 +72,9 @@ pub enum RefusalCode {
     PrivateAddress,
     /// The name is allowed, but not on this port.
     PortNotAllowed,
-    /// The connection names somebody else than the name its address was resolved from.
+    /// The connection names another host than the name its address was resolved from.
     NameMismatch,
-    /// The connection names nobody, or hides whom it names.
+    /// The connection names no host, or hides the name.
     NameHidden,
     NameNotAllowed,
     /// Neither the internet nor this address or its name is allowed.

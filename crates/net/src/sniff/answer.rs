@@ -1,6 +1,6 @@
-//! The status of a server's answer, behind those that only say that it is coming.
+//! Reads the status of a server's HTTP answer, past informational (1xx) answers.
 
-/// `None`: it is not known yet. What is no answer of HTTP/1 has the status 0.
+/// `None`: not known yet. Status 0 means that it is not an HTTP/1 answer.
 pub(super) fn status(mut bytes: &[u8]) -> Option<u16> {
     const END: &[u8] = b"\r\n\r\n";
     loop {
@@ -15,7 +15,7 @@ pub(super) fn status(mut bytes: &[u8]) -> Option<u16> {
 
 fn first(bytes: &[u8]) -> Option<u16> {
     const START: &[u8] = b"HTTP/1.";
-    /// `HTTP/1.1 101` and what ends the number.
+    /// The length of `HTTP/1.1 101` and the byte behind it.
     const LENGTH: usize = 13;
     let compared = bytes.len().min(START.len());
     if bytes[..compared] != START[..compared] {
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_is_that_of_the_answer_and_not_of_what_announces_it() {
+    fn informational_answers_do_not_count_as_status() {
         let switching = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 101 Switching\r\nUpgrade: x\r\n\r\n";
         for length in 0..38 {
             assert_eq!(status(&switching[..length]), None, "{length}");

@@ -1,14 +1,14 @@
-//! A body in chunks, and the fields behind it.
+//! Follows a chunked body and its trailer fields.
 //!
-//! Without extensions, which nobody uses, and which servers have disagreed about.
+//! Chunk extensions are an error: programs do not use them, and servers have disagreed about them.
 
 use super::MAX_BYTES;
 use super::requests::Broken;
 
-/// Hexadecimal digits of a chunk's size: less than half an exbibyte.
+/// Most hexadecimal digits of a chunk's size: less than half an exbibyte.
 const MAX_DIGITS: u8 = 15;
 
-const MALFORMED: Broken = Broken("a chunk is malformed");
+const MALFORMED: Broken = Broken("a malformed chunk");
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Chunks {
@@ -24,7 +24,7 @@ pub(super) enum Chunks {
     },
     DataReturn,
     DataEnd,
-    /// Fields after the last chunk: where a line begins, within it, and at its end.
+    /// Trailer fields after the last chunk: at the start of a line, within it, and at its end.
     Line {
         total: usize,
     },
@@ -49,7 +49,7 @@ impl Chunks {
         *self == Self::Ended
     }
 
-    /// How many of these bytes belong to the body.
+    /// The number of these bytes that belong to the body.
     pub(super) fn pass(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
         let mut at = 0;
         while at < bytes.len() && !self.have_ended() {

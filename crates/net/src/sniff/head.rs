@@ -1,13 +1,14 @@
-//! The head of one request: whom it names, how long its body is, and what may follow it instead of another request.
+//! Reads the head of one request: the host it names, the length of its body, and what may follow instead of another
+//! request.
 
 use super::http::{self, is_token};
 use super::requests::Broken;
 use super::{Claim, Reading};
 
-/// Digits of a length: less than an exbibyte.
+/// Most digits of a length: less than an exbibyte.
 const MAX_DIGITS: usize = 18;
 
-/// Methods whose requests have no body, whatever they say: servers disagree about what one would be.
+/// Methods whose requests must have no body, because servers disagree about its meaning.
 const BODILESS: [&[u8]; 4] = [b"GET", b"HEAD", b"TRACE", b"CONNECT"];
 
 #[derive(Debug, PartialEq, Eq)]
@@ -24,18 +25,18 @@ pub(super) enum Body {
     Chunked,
 }
 
-/// What may follow if the server agrees.
+/// The protocol change that the server may agree to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Connect,
-    /// `hides_names`: what follows would name hosts of its own.
+    /// `hides_names`: the new protocol names hosts of its own.
     Upgrade {
         hides_names: bool,
     },
 }
 
 impl Head {
-    /// Reads a head to the empty line at its end.
+    /// Reads a head that ends with its empty line.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Broken> {
         let mut lines =
             bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
@@ -43,16 +44,16 @@ impl Head {
         let (mut length, mut coding, mut upgrade) = (None, None, None);
         for line in lines.filter(|line| !line.is_empty()) {
             let (name, value) = field(line)?;
-            let (place, twice) = if name.eq_ignore_ascii_case(b"content-length") {
-                (&mut length, Broken("two lengths"))
+            let (slot, twice) = if name.eq_ignore_ascii_case(b"content-length") {
+                (&mut length, Broken("two Content-Length headers"))
             } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-                (&mut coding, Broken("two transfer codings"))
+                (&mut coding, Broken("two Transfer-Encoding headers"))
             } else if name.eq_ignore_ascii_case(b"upgrade") {
-                (&mut upgrade, Broken("two upgrades"))
+                (&mut upgrade, Broken("two Upgrade headers"))
             } else {
                 continue;
             };
-            if place.replace(value).is_some() {
+            if slot.replace(value).is_some() {
                 return Err(twice);
             }
         }
@@ -62,11 +63,11 @@ impl Head {
             (None, Some(coding)) if coding.eq_ignore_ascii_case(b"chunked") && version == b"HTTP/1.1" => {
                 Body::Chunked
             }
-            (None, Some(_)) => return Err(Broken("a transfer coding other than chunked")),
-            (Some(_), Some(_)) => return Err(Broken("a length and a transfer coding")),
+            (None, Some(_)) => return Err(Broken("a Transfer-Encoding other than chunked")),
+            (Some(_), Some(_)) => return Err(Broken("both Content-Length and Transfer-Encoding")),
         };
         if body != Body::None && BODILESS.iter().any(|bodiless| method.eq_ignore_ascii_case(bodiless)) {
-            return Err(Broken("a body where none belongs"));
+            return Err(Broken("a body in a request that must not have one"));
         }
         let after = match (method.eq_ignore_ascii_case(b"CONNECT"), upgrade) {
             (true, _) => Some(After::Connect),
@@ -91,17 +92,17 @@ fn first_line(line: &[u8]) -> Result<(&[u8], &[u8]), Broken> {
         {
             Ok((method, version))
         }
-        _ => Err(Broken("a request line is malformed")),
+        _ => Err(Broken("a malformed request line")),
     }
 }
 
 fn field(line: &[u8]) -> Result<(&[u8], &[u8]), Broken> {
-    let colon = line.iter().position(|byte| *byte == b':').ok_or(Broken("a header is malformed"))?;
+    let colon = line.iter().position(|byte| *byte == b':').ok_or(Broken("a malformed header"))?;
     let (name, value) = (&line[..colon], &line[colon + 1..]);
     let is_text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
     match is_name(name) && value.iter().all(is_text) {
         true => Ok((name, trimmed(value))),
-        false => Err(Broken("a header is malformed")),
+        false => Err(Broken("a malformed header")),
     }
 }
 
@@ -120,7 +121,7 @@ fn sized(length: &[u8]) -> Result<Body, Broken> {
     let is_number = (1..=MAX_DIGITS).contains(&length.len()) && length.iter().all(u8::is_ascii_digit);
     let number =
         std::str::from_utf8(length).ok().filter(|_| is_number).and_then(|digits| digits.parse().ok());
-    match number.ok_or(Broken("a length is malformed"))? {
+    match number.ok_or(Broken("a malformed Content-Length"))? {
         0 => Ok(Body::None),
         length => Ok(Body::Sized(length)),
     }

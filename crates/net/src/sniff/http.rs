@@ -1,17 +1,18 @@
-//! The host in the head of an HTTP/1 request.
+//! Finds the host in the head of an HTTP/1 request.
 //!
-//! Stricter than servers are: where two of them could read different hosts out of the same bytes (two headers, folded
-//! lines, a target that disagrees), the request names nobody. The requests after the first are those of [`requests`](super::requests).
+//! It is stricter than servers: if two of them could read different hosts out of the same bytes (two headers, folded
+//! lines, a target that disagrees), the request names no host. [`requests`](super::requests) handles the requests after
+//! the first.
 
 use super::{Claim, Reading};
 
-/// No method is longer, and much that is not HTTP has no space in its first bytes.
+/// Longest method. Many other protocols have no space within their first bytes.
 const MAX_METHOD: usize = 64;
 
 pub(super) fn read(bytes: &[u8]) -> Reading {
     let bytes = without_start(bytes);
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
-        // The end of the line may be on its way.
+        // The line feed may still come.
         let line = bytes.strip_suffix(b"\r").unwrap_or(bytes);
         return if begins_with_method(line) { Reading::Unfinished } else { Reading::Done(Claim::Opaque) };
     };
@@ -27,14 +28,14 @@ pub(super) fn read(bytes: &[u8]) -> Reading {
     }
 }
 
-/// Without the empty lines and the spaces that servers pass over before a request.
+/// Strips the empty lines and spaces that servers ignore before a request.
 fn without_start(bytes: &[u8]) -> &[u8] {
     let is_passed_over = |byte: &u8| is_space(byte) || matches!(byte, b'\r' | b'\n');
     let start = bytes.iter().position(|byte| !is_passed_over(byte)).unwrap_or(bytes.len());
     &bytes[start..]
 }
 
-/// Whether this is a method, or can become one. Most binary protocols end here, by their first byte or soon after.
+/// Whether this is a method, or can become one. Most binary protocols fail at their first byte or soon after.
 fn begins_with_method(line: &[u8]) -> bool {
     let method = line.split(is_space).next().unwrap_or_default();
     method.len() <= MAX_METHOD && method.iter().all(is_token)
@@ -48,14 +49,14 @@ pub(super) fn is_token(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte)
 }
 
-/// What the first line is.
+/// The kind of the first line.
 enum Request<'a> {
     None,
-    /// HTTP/1, with the authority in its target if there is one; the headers decide too.
+    /// HTTP/1, with the authority of its target if there is one; the headers are read too.
     Plain {
         authority: Option<&'a [u8]>,
     },
-    /// HTTP that names nobody, or not in the clear, or that not every server takes for the same.
+    /// HTTP that names no host, or not in the clear, or that servers may read differently.
     Hidden,
 }
 
@@ -69,7 +70,7 @@ fn request(line: &[u8]) -> Request<'_> {
         [method, target, version] if is_version(&version) && version[5..].starts_with(b"1.") && is_clean => {
             Request::Plain { authority: authority(method, target) }
         }
-        // What came before version 1.0 had neither version nor headers, and some servers still answer it.
+        // HTTP/0.9 has neither version nor headers, and some servers still answer it.
         [b"GET", ..] => Request::Hidden,
         [_, ref rest @ ..] if rest.iter().any(is_version) => Request::Hidden,
         [..] => Request::None,
@@ -132,7 +133,7 @@ fn agreed(authority: Option<&[u8]>, header: Option<&[u8]>) -> Claim {
     named.map_or(Claim::NoHost, Claim::Host)
 }
 
-/// The host in `host:port`. `None`: nothing that a server would take for one.
+/// The host in `host:port`. `None`: no server would accept it as a host.
 pub(super) fn host_of(authority: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(authority).ok()?;
     let host = match text.rsplit_once(':') {
@@ -144,7 +145,7 @@ pub(super) fn host_of(authority: &[u8]) -> Option<String> {
     clean.then(|| host.to_owned())
 }
 
-/// Bytes that could still have become a request name nobody.
+/// The claim of bytes that get no continuation. An unfinished request names no host.
 pub(super) fn given_up(bytes: &[u8]) -> Claim {
     match read(bytes) {
         Reading::Done(claim) => claim,

@@ -1,31 +1,31 @@
-//! The requests of one HTTP/1 connection, one after the other: where each begins, whom it names, and where it ends.
+//! Follows the requests of one HTTP/1 connection: where each begins, which host it names, and where it ends.
 //!
 //! ```text
 //!   head ── judged ──▶ body ──▶ head …
 //!                └──── upgrade, CONNECT: the server's answer ──▶ opaque, or body, head …
 //! ```
 //!
-//! Stricter than servers are: where two of them could disagree about where a request ends, the connection is
-//! [`Broken`], because what is a body for one would be a request for the other.
+//! It is stricter than servers: if two of them could disagree about where a request ends, the connection is [`Broken`],
+//! because one would read a body where the other reads a request.
 
 use super::chunks::Chunks;
 use super::head::{After, Body, Head};
 use super::{Claim, MAX_BYTES, answer};
 
-/// Why a connection cannot be followed.
+/// The reason that a connection cannot be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken(pub &'static str);
 
-/// Follows the bytes of a guest. Those of bodies are passed over without being kept.
+/// Follows the bytes of a guest. Bodies are skipped without being stored.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     state: State,
-    /// How much of an unfinished head was searched for its end.
+    /// Bytes of an unfinished head that were searched for its end.
     searched: usize,
-    /// Whether a request has come, or the server has said something: an answer could then be to something else.
+    /// Whether a request or an answer has come. An answer could then belong to something else.
     begun: bool,
-    /// What the server has said so far of an answer that is waited for.
-    said: Vec<u8>,
+    /// The server's bytes so far, while an answer is awaited.
+    answer: Vec<u8>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,8 +43,8 @@ impl Requests {
         Self::default()
     }
 
-    /// How many of these bytes belong to no head: to the body of a request that was let through, or to what came after
-    /// HTTP. They are taken as passed.
+    /// The number of these bytes that belong to no head, but to the body of a request that was let through, or to
+    /// another protocol after HTTP. They count as passed.
     pub fn body(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
         match &mut self.state {
             // Empty lines before a request mean nothing.
@@ -72,7 +72,8 @@ impl Requests {
         }
     }
 
-    /// Reads a head from its first byte on; `None` while it has no end. Called with the same bytes and more until it has.
+    /// Reads a head from its first byte on; `None` while it is incomplete. Called again with the same bytes and more
+    /// until it is complete.
     pub fn head(&mut self, bytes: &[u8]) -> Result<Option<(usize, Claim)>, Broken> {
         if self.state != State::Head {
             return Ok(None);
@@ -82,7 +83,7 @@ impl Requests {
         let Head { claim, body, after } = Head::read(&bytes[..length])?;
         self.state = match (body, after) {
             (Body::None, Some(after)) if !self.begun => State::Answer(after),
-            (_, Some(After::Connect)) => return Err(Broken("CONNECT behind something else")),
+            (_, Some(After::Connect)) => return Err(Broken("CONNECT after another request or with a body")),
             (Body::None, _) => State::Head,
             (Body::Sized(length), _) => State::Sized(length),
             (Body::Chunked, _) => State::Chunked(Chunks::default()),
@@ -98,36 +99,40 @@ impl Requests {
             }
             let line = &bytes[..at];
             if !line.ends_with(b"\r") {
-                return Err(Broken("a line ends without a carriage return"));
+                return Err(Broken("a line without a carriage return"));
             }
             if line.ends_with(b"\r\n\r") {
                 return Ok(Some(at + 1));
             }
         }
         if bytes.len() >= MAX_BYTES {
-            return Err(Broken("a head is too long"));
+            return Err(Broken("a header that is too long"));
         }
         self.searched = bytes.len();
         Ok(None)
     }
 
-    /// Whether what comes next depends on what the server answers.
+    /// Whether the meaning of the next bytes depends on the server's answer.
     pub fn is_waiting(&self) -> bool {
         matches!(self.state, State::Answer(_))
     }
 
-    /// What the server says.
+    /// Takes the server's next bytes.
     pub fn heard(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         self.begun = true;
         let State::Answer(after) = self.state else { return Ok(()) };
-        self.said.extend_from_slice(&bytes[..bytes.len().min(MAX_BYTES - self.said.len())]);
-        let Some(status) = answer::status(&self.said) else {
-            return if self.said.len() < MAX_BYTES { Ok(()) } else { Err(Broken("an answer is too long")) };
+        self.answer.extend_from_slice(&bytes[..bytes.len().min(MAX_BYTES - self.answer.len())]);
+        let Some(status) = answer::status(&self.answer) else {
+            return if self.answer.len() < MAX_BYTES {
+                Ok(())
+            } else {
+                Err(Broken("a response header that is too long"))
+            };
         };
-        self.said = Vec::new();
+        self.answer = Vec::new();
         self.state = match (after, status) {
             (After::Upgrade { hides_names: true }, 101) => {
-                return Err(Broken("HTTP/2 after an upgrade names hosts where nobody reads them"));
+                return Err(Broken("an upgrade to HTTP/2, where hosts cannot be read"));
             }
             (After::Upgrade { .. }, 101) | (After::Connect, 200..=299) => State::Opaque,
             (After::Upgrade { .. } | After::Connect, _) => State::Head,
@@ -141,18 +146,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What became of a connection's bytes.
+    /// The result of following a connection's bytes.
     #[derive(Debug, Default, PartialEq, Eq)]
-    struct Told {
+    struct Outcome {
         hosts: Vec<Claim>,
         passed: usize,
         broken: Option<Broken>,
         waiting: bool,
     }
 
-    /// Follows bytes that come in pieces of these sizes, as a gate does.
-    fn follow(requests: &mut Requests, bytes: &[u8], sizes: &[usize]) -> Told {
-        let (mut told, mut held, mut rest) = (Told::default(), Vec::new(), bytes);
+    /// Follows bytes in pieces of these sizes, as a gate does.
+    fn follow(requests: &mut Requests, bytes: &[u8], sizes: &[usize]) -> Outcome {
+        let (mut outcome, mut held, mut rest) = (Outcome::default(), Vec::new(), bytes);
         let mut sizes = sizes.iter().copied().cycle();
         while !rest.is_empty() {
             let (piece, after) = rest.split_at(sizes.next().unwrap_or(1).clamp(1, rest.len()));
@@ -166,33 +171,33 @@ mod tests {
                 match read {
                     Ok(Some((count, claim))) => {
                         held.drain(..count);
-                        told.passed += count;
-                        told.hosts.extend(Some(claim).filter(|claim| *claim != Claim::Opaque));
+                        outcome.passed += count;
+                        outcome.hosts.extend(Some(claim).filter(|claim| *claim != Claim::Opaque));
                     }
                     Ok(None) => break,
-                    // How much of the bytes before it had passed depends on the pieces.
-                    Err(broken) => return Told { broken: Some(broken), passed: 0, ..told },
+                    // The number of bytes that passed before depends on the pieces.
+                    Err(broken) => return Outcome { broken: Some(broken), passed: 0, ..outcome },
                 }
                 if held.is_empty() {
                     break;
                 }
             }
         }
-        Told { waiting: requests.is_waiting(), ..told }
+        Outcome { waiting: requests.is_waiting(), ..outcome }
     }
 
-    fn all(bytes: &str) -> Told {
+    fn all(bytes: &str) -> Outcome {
         follow(&mut Requests::new(), bytes.as_bytes(), &[usize::MAX])
     }
 
     fn hosts(bytes: &str) -> Vec<String> {
-        let told = all(bytes);
-        assert_eq!((told.broken, told.passed), (None, bytes.len()), "{bytes:?}");
+        let outcome = all(bytes);
+        assert_eq!((outcome.broken, outcome.passed), (None, bytes.len()), "{bytes:?}");
         let name = |claim| {
             let Claim::Host(name) = claim else { panic!("{claim:?} in {bytes:?}") };
             name
         };
-        told.hosts.into_iter().map(name).collect()
+        outcome.hosts.into_iter().map(name).collect()
     }
 
     #[test]
@@ -210,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_servers_could_read_differently_is_broken() {
+    fn ambiguous_requests_break_the_connection() {
         let get = "\r\n\r\nGET / HTTP/1.1\r\nHost: b\r\n\r\n";
         for head in [
             "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked",
@@ -236,8 +241,8 @@ mod tests {
             "GET /",
             "GET / HTTP/1.1\r\nHost: a\r\nnothing",
         ] {
-            let told = all(&format!("{head}{get}"));
-            assert!(told.broken.is_some() && told.passed == 0, "{head:?}: {told:?}");
+            let outcome = all(&format!("{head}{get}"));
+            assert!(outcome.broken.is_some() && outcome.passed == 0, "{head:?}: {outcome:?}");
         }
         for body in [
             "5;x=y\r\nabcde\r\n0\r\n\r\n",
@@ -248,9 +253,9 @@ mod tests {
             "0\r\nX\n\r\n",
             "1000000000000000\r\n",
         ] {
-            let told =
+            let outcome =
                 all(&format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}"));
-            assert_eq!(told.broken, Some(Broken("a chunk is malformed")), "{body:?}");
+            assert_eq!(outcome.broken, Some(Broken("a malformed chunk")), "{body:?}");
         }
         assert_eq!(
             all("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").hosts,
@@ -258,14 +263,14 @@ mod tests {
             "the guard decides"
         );
         let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(MAX_BYTES));
-        assert_eq!(all(&long).broken, Some(Broken("a head is too long")));
+        assert_eq!(all(&long).broken, Some(Broken("a header that is too long")));
     }
 
     const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
     const MORE: &str = "GET / HTTP/1.1\r\nHost: b\r\n\r\n";
 
     #[test]
-    fn after_an_upgrade_the_server_says_what_follows() {
+    fn server_answer_decides_what_follows_an_upgrade() {
         let connect = "CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n";
         for (head, answer, is_opaque) in [
             (UPGRADE, "HTTP/1.1 101 Switching Protocols\r\n", true),
@@ -276,27 +281,34 @@ mod tests {
             (connect, "HTTP/1.0 403 Forbidden\r\n\r\n", false),
         ] {
             let mut requests = Requests::new();
-            let told = follow(&mut requests, format!("{head}{MORE}").as_bytes(), &[7]);
-            assert!(told.waiting && told.passed == head.len() && told.hosts.len() == 1, "{told:?}");
+            let outcome = follow(&mut requests, format!("{head}{MORE}").as_bytes(), &[7]);
+            assert!(
+                outcome.waiting && outcome.passed == head.len() && outcome.hosts.len() == 1,
+                "{outcome:?}"
+            );
             for piece in answer.as_bytes().chunks(5) {
                 requests.heard(piece).unwrap();
             }
             assert!(!requests.is_waiting(), "{answer:?}");
-            let told = follow(&mut requests, MORE.as_bytes(), &[7]);
-            assert_eq!((told.passed, told.hosts.is_empty()), (MORE.len(), is_opaque), "{head:?} {answer:?}");
+            let outcome = follow(&mut requests, MORE.as_bytes(), &[7]);
+            assert_eq!(
+                (outcome.passed, outcome.hosts.is_empty()),
+                (MORE.len(), is_opaque),
+                "{head:?} {answer:?}"
+            );
         }
     }
 
     #[test]
-    fn an_answer_to_something_else_opens_nothing() {
-        // The answer to the first request would be taken for that to the second.
-        let told = all(&format!("{MORE}{UPGRADE}{MORE}"));
-        assert_eq!((told.hosts.len(), told.waiting), (3, false));
+    fn unrelated_answer_does_not_complete_an_upgrade() {
+        // The answer to the first request could be taken for the answer to the second.
+        let outcome = all(&format!("{MORE}{UPGRADE}{MORE}"));
+        assert_eq!((outcome.hosts.len(), outcome.waiting), (3, false));
         assert!(all(&format!("{MORE}CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n")).broken.is_some());
         let mut requests = Requests::new();
         requests.heard(b"HTTP/1.1 200 too early").unwrap();
         assert!(!follow(&mut requests, UPGRADE.as_bytes(), &[100]).waiting);
-        // HTTP/2 names hosts that nobody would read.
+        // HTTP/2 names hosts that would not be read.
         let mut requests = Requests::new();
         follow(&mut requests, UPGRADE.replace("websocket", "H2C").as_bytes(), &[100]);
         assert!(requests.heard(b"HTTP/1.1 101 Switching\r\n").is_err());
@@ -320,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_make_no_difference(
+        fn request_parsing_ignores_piece_boundaries(
             requests in prop::collection::vec(request(), 1..5),
             sizes in prop::collection::vec(1_usize..60, 1..8),
         ) {

@@ -1,4 +1,4 @@
-//! Greetings of many kinds, in any pieces.
+//! First bytes of many protocols, in pieces of any size.
 
 use proptest::prelude::*;
 
@@ -56,13 +56,13 @@ fn client_hello(name: &str) -> Vec<u8> {
     records(&hello(&[others.clone(), server_name(name.as_bytes()), others].concat()), 1 << 14)
 }
 
-/// A packet of git's with its length before it.
+/// A git packet with its length in front.
 fn packet(content: &str) -> Vec<u8> {
     format!("{:04x}{content}", content.len() + 4).into_bytes()
 }
 
 #[test]
-fn the_host_in_a_request_of_gits_is_found() {
+fn git_host_is_found() {
     for (request, host) in [
         ("git-upload-pack /x.git\0host=git.test\0", "git.test"),
         ("git-upload-pack /x.git\0host=git.test\0\0version=2\0", "git.test"),
@@ -80,7 +80,7 @@ fn the_host_in_a_request_of_gits_is_found() {
 }
 
 #[test]
-fn a_request_of_gits_that_names_nobody_or_several_is_none_that_may_be_guessed() {
+fn git_request_without_one_host_names_nobody() {
     for request in [
         "git-upload-pack /x.git\0",
         "git-upload-pack /x.git",
@@ -96,13 +96,13 @@ fn a_request_of_gits_that_names_nobody_or_several_is_none_that_may_be_guessed() 
     let mut sniffer = Sniffer::new();
     assert_eq!(sniffer.push(b"ffffgit-upload-pack /x\0host=a.test\0"), None);
     assert_eq!(sniffer.finish(), Claim::NoGitHost, "it was never whole");
-    // What only begins like one is judged as what it is.
+    // Bytes that only begin like a git packet are read as HTTP.
     let http = b"00ffgit-upload /x HTTP/1.1\r\nHost: a.test\r\n\r\n";
     assert_eq!(sniff(http), Some(Claim::Host("a.test".to_owned())));
 }
 
 #[test]
-fn the_name_in_a_client_hello_is_found() {
+fn tls_server_name_is_found() {
     assert_eq!(sniff(&client_hello("example.com")), Some(Claim::Sni("example.com".to_owned())));
     let message = hello(&server_name(b"example.com"));
     for size in [1, 2, 3, 5, 7, 100] {
@@ -112,7 +112,7 @@ fn the_name_in_a_client_hello_is_found() {
 }
 
 #[test]
-fn a_large_client_hello_is_read_and_an_endless_one_is_given_up() {
+fn oversized_client_hello_is_given_up() {
     let padding = extension(21, &[0; 9000]);
     let large = records(&hello(&[padding, server_name(b"example.com")].concat()), 1 << 14);
     assert_eq!(sniff(&large), Some(Claim::Sni("example.com".to_owned())));
@@ -122,7 +122,7 @@ fn a_large_client_hello_is_read_and_an_endless_one_is_given_up() {
 }
 
 #[test]
-fn tls_that_names_nobody_or_two_is_tls_without_a_name() {
+fn tls_without_one_valid_name_is_nameless() {
     let name = server_name(b"example.com");
     let two_names = vector(&[&[0][..], &vector(b"a.com"), &[0], &vector(b"b.com")].concat());
     let bad = [
@@ -146,7 +146,7 @@ fn tls_that_names_nobody_or_two_is_tls_without_a_name() {
 }
 
 #[test]
-fn sslv2_hello_is_tls_without_a_name() {
+fn sslv2_hello_is_nameless_tls() {
     for hello in
         [&b"\x80\x2e\x01\x00\x02\x00\x15\x00"[..], b"\x80\x2e\x01\x03\x01\x00\x15", b"\x9f\xff\x01\x03\x03"]
     {
@@ -162,7 +162,7 @@ fn sslv2_hello_is_tls_without_a_name() {
 }
 
 #[test]
-fn encrypted_client_hello_is_told_apart() {
+fn encrypted_client_hello_is_recognized() {
     let name = server_name(b"cover.example");
     for kind in [0xfe0d, 0xffce] {
         let hidden = extension(kind, &[0; 40]);
@@ -175,7 +175,7 @@ fn encrypted_client_hello_is_told_apart() {
 }
 
 #[test]
-fn the_host_of_a_request_is_found() {
+fn http_host_is_found() {
     let host = |text: &str| Some(Claim::Host(text.to_owned()));
     let cases = [
         ("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n", "example.com"),
@@ -194,7 +194,7 @@ fn the_host_of_a_request_is_found() {
 }
 
 #[test]
-fn a_request_that_servers_could_read_differently_names_nobody() {
+fn ambiguous_request_names_nobody() {
     let ambiguous = [
         "GET / HTTP/1.1\r\n\r\n",
         "GET / HTTP/1.1\r\nHost:\r\n\r\n",
@@ -244,7 +244,7 @@ fn other_protocols_are_opaque_from_their_first_line() {
 }
 
 #[test]
-fn what_is_cut_off_while_it_could_still_name_somebody_names_nobody() {
+fn unfinished_greeting_names_nobody() {
     let mut sniffer = Sniffer::new();
     assert_eq!(sniffer.push(b"GET / HTTP/1.1\r\nHost: example.com\r\n"), None);
     assert_eq!(sniffer.finish(), Claim::NoHost);
@@ -259,7 +259,7 @@ fn what_is_cut_off_while_it_could_still_name_somebody_names_nobody() {
 }
 
 #[test]
-fn a_head_without_an_end_is_given_up() {
+fn endless_request_head_is_given_up() {
     let endless = [b"GET / HTTP/1.1\r\nHost: a.com\r\nCookie: ".as_slice(), &[b'x'; MAX_BYTES]].concat();
     assert_eq!(in_pieces(&endless, &[1000]), Some(Claim::NoHost));
     assert_eq!(sniff(&[b'\n'; MAX_BYTES]), Some(Claim::NoHost));
@@ -284,13 +284,13 @@ fn greeting() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn pieces_make_no_difference(bytes in greeting(), sizes in prop::collection::vec(1_usize..40, 1..8)) {
+    fn claim_ignores_piece_boundaries(bytes in greeting(), sizes in prop::collection::vec(1_usize..40, 1..8)) {
         prop_assert_eq!(in_pieces(&bytes, &sizes), in_pieces(&bytes, &[1]));
         prop_assert_eq!(in_pieces(&bytes, &[usize::MAX]), in_pieces(&bytes, &[1]));
     }
 
     #[test]
-    fn what_begins_as_tls_is_never_opaque(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn tls_start_is_never_opaque(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let mut sniffer = Sniffer::new();
         sniffer.push(&[0x16]);
         sniffer.push(&bytes);
@@ -298,7 +298,7 @@ proptest! {
     }
 
     #[test]
-    fn what_begins_as_a_request_names_its_host_or_nobody(path in "/[!-~]{0,20}", head in "([ -~]{0,20}\r\n){0,4}") {
+    fn http_start_is_never_opaque(path in "/[!-~]{0,20}", head in "([ -~]{0,20}\r\n){0,4}") {
         let mut sniffer = Sniffer::new();
         sniffer.push(format!("GET {path} HTTP/1.1\r\n{head}").as_bytes());
         prop_assert!(matches!(sniffer.finish(), Claim::Host(_) | Claim::NoHost));

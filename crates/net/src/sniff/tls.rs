@@ -1,11 +1,11 @@
-//! The server name in a TLS ClientHello (RFC 8446 §4.1.2, RFC 6066 §3), which may be spread over several records.
+//! Finds the server name in a TLS ClientHello (RFC 8446 §4.1.2, RFC 6066 §3), which may be spread over several records.
 //!
 //! An encrypted ClientHello (ECH) hides the real name and shows a cover. Clients also send the extension with random
-//! content (GREASE), which looks the same to everybody but the server, so both are [`Claim::Encrypted`].
+//! content (GREASE), which only the server can tell apart, so both are [`Claim::Encrypted`].
 
 use super::{Claim, MAX_BYTES, Reading};
 
-/// The record type every TLS connection begins with.
+/// The record type at the start of every TLS connection.
 pub(super) const HANDSHAKE: u8 = 0x16;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
@@ -14,7 +14,7 @@ const HOST_NAME: u8 = 0;
 /// `encrypted_client_hello` (RFC 9849), and `encrypted_server_name`, the draft before it.
 const ENCRYPTED: [u16; 2] = [0xfe0d, 0xffce];
 
-/// What a record of plain text may hold.
+/// Most bytes of a plain-text record.
 const MAX_RECORD: usize = 1 << 14;
 
 pub(super) fn read(bytes: &[u8]) -> Reading {
@@ -28,7 +28,7 @@ pub(super) fn read(bytes: &[u8]) -> Reading {
             }
         }
         let Some(record) = rest.array::<5>() else {
-            // What can be told of a header before it is whole: most of what is no TLS ends here.
+            // An incomplete header is already wrong if its first bytes are: most other protocols fail here.
             let wrong = rest.0.iter().zip([HANDSHAKE, 3]).any(|(byte, right)| *byte != right);
             return if wrong { Reading::Done(Claim::NoSni) } else { Reading::Unfinished };
         };
@@ -48,7 +48,7 @@ pub(super) fn read(bytes: &[u8]) -> Reading {
     }
 }
 
-/// A ClientHello in the format of SSL 2, which old servers still take and which has no place for a name.
+/// Recognizes a ClientHello in the format of SSL 2, which old servers still accept and which cannot carry a name.
 ///
 /// ```text
 ///  length with its highest bit set (2) | message type 1 | version 0.2 or 3.x (2) | ...
@@ -65,8 +65,8 @@ pub(super) fn read_sslv2(bytes: &[u8]) -> Option<Reading> {
     is_hello.then_some(if bytes.len() < 5 { Reading::Unfinished } else { Reading::Done(Claim::NoSni) })
 }
 
-/// How long the handshake message is, with its header. `None`: not known yet. `Some(None)`: no ClientHello, or one
-/// that will never be whole within what is looked at.
+/// The length of the handshake message with its header. `None`: not known yet. `Some(None)`: no ClientHello, or one
+/// that is longer than the inspected bytes.
 fn hello_len(hello: &[u8]) -> Option<Option<usize>> {
     if hello.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
         return Some(None);
@@ -84,13 +84,13 @@ fn server_name(body: &[u8]) -> Claim {
     }
 }
 
-/// What the extensions of a ClientHello say about names.
+/// Names in the extensions of a ClientHello.
 struct Names {
     shown: Option<String>,
     is_encrypted: bool,
 }
 
-/// The extensions of a ClientHello: what follows version, random, session, ciphers and compression.
+/// The extensions of a ClientHello, which follow version, random, session, ciphers and compression.
 fn extensions(body: &[u8]) -> Option<Bytes<'_>> {
     let mut rest = Bytes(body);
     rest.array::<34>()?;
@@ -100,8 +100,8 @@ fn extensions(body: &[u8]) -> Option<Bytes<'_>> {
     rest.vector().map(Bytes)
 }
 
-/// The one host name of the one server-name extension, and whether another is encrypted. Two host names or extensions are
-/// forbidden, and servers differ in which they take, so a hello with two of them has none.
+/// The host name of the server-name extension, and whether the real one is encrypted. Two host names or extensions are
+/// forbidden, and servers differ in which they take, so such a hello has no name.
 fn find_names(mut extensions: Bytes<'_>) -> Option<Names> {
     let mut found = None;
     let mut is_encrypted = false;
@@ -128,7 +128,7 @@ fn find_names(mut extensions: Bytes<'_>) -> Option<Names> {
     Some(Names { shown, is_encrypted })
 }
 
-/// Bytes that are taken from the front.
+/// A reader that takes bytes from the front.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -152,13 +152,13 @@ impl<'a> Bytes<'a> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// A vector whose length has one byte.
+    /// A vector with a length of one byte.
     fn short_vector(&mut self) -> Option<&'a [u8]> {
         let [len] = self.array()?;
         self.take(usize::from(len))
     }
 
-    /// A vector whose length has two bytes.
+    /// A vector with a length of two bytes.
     fn vector(&mut self) -> Option<&'a [u8]> {
         let len = self.number()?;
         self.take(usize::from(len))

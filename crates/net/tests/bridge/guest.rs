@@ -1,4 +1,4 @@
-//! A machine at the bridge: a network stack in a namespace of its own, whose card is connected to the TAP device as
+//! A test VM at the bridge: a network stack in a namespace of its own, whose card is connected to the TAP device as
 //! QEMU would connect it.
 
 use std::fs::{File, OpenOptions};
@@ -11,20 +11,20 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use agentiso_core::address::format_mac;
-use agentiso_net::gateway::Seat;
+use agentiso_net::gateway::NetIdentity;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::ioctl::{Setter, ioctl};
 
 use crate::namespace::{Namespace, sh};
 use crate::world::GATEWAY;
 
-/// Nothing that is refused takes so long, and nothing that is allowed either.
+/// Timeout that neither a refusal nor an allowed flow reaches.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) struct Guest {
     namespace: Namespace,
     card: Arc<File>,
-    /// Frames that came from the bridge, as long as it listens.
+    /// Frames from the bridge, recorded while `listens` is set.
     heard: Arc<Mutex<Vec<Vec<u8>>>>,
     listens: Arc<AtomicBool>,
     unplugged: Arc<AtomicBool>,
@@ -32,11 +32,11 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Connects a machine to the device in the namespace of the calling thread.
-    pub(crate) async fn plug(tap: &str, seat: &Seat) -> Self {
+    /// Connects a VM to the device in the namespace of the calling thread.
+    pub(crate) async fn plug(tap: &str, identity: &NetIdentity) -> Self {
         let card = Arc::new(open_tap(tap).unwrap());
         let namespace = Namespace::new().unwrap();
-        let (mac, address) = (format_mac(seat.mac), seat.address);
+        let (mac, address) = (format_mac(identity.mac), identity.address);
         let inside = namespace.run(move || {
             let inside = open_tap("eth0").unwrap();
             sh(&format!(
@@ -67,7 +67,7 @@ impl Guest {
         Self { namespace, card, heard, listens, unplugged, cables }
     }
 
-    /// Does something in the machine.
+    /// Runs a closure in the VM's namespace.
     pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         self.namespace.run(work).await
     }
@@ -81,7 +81,7 @@ impl Guest {
         .await
     }
 
-    /// Why a connection is not made.
+    /// The error of a connection that must fail.
     pub(crate) async fn refusal(&self, to: Ipv4Addr, port: u16) -> io::ErrorKind {
         match self.connect(to, port).await {
             Ok(_) => panic!("{to}:{port} can be reached"),
@@ -89,7 +89,7 @@ impl Guest {
         }
     }
 
-    /// A page of the server, by a request that names this host; empty if there is none.
+    /// The server's page for this host name, or the error as text.
     pub(crate) async fn page(&self, at: Ipv4Addr, host: &str) -> String {
         let Ok(mut stream) = self.connect(at, 80).await else { return "refused".to_owned() };
         let request = format!("GET /5 HTTP/1.0\r\nHost: {host}\r\n\r\n");
@@ -104,7 +104,7 @@ impl Guest {
         .await
     }
 
-    /// A socket for datagrams to one place.
+    /// A UDP socket that is connected to one destination.
     pub(crate) async fn datagrams(&self, to: Ipv4Addr, port: u16) -> UdpSocket {
         self.run(move || {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -115,7 +115,7 @@ impl Guest {
         .await
     }
 
-    /// What comes back for one datagram.
+    /// Sends one datagram and returns the answer.
     pub(crate) async fn echo(&self, socket: &UdpSocket, text: &'static [u8]) -> io::Result<Vec<u8>> {
         let socket = socket.try_clone().unwrap();
         self.run(move || {
@@ -156,23 +156,23 @@ impl Guest {
         self.run(move || TcpListener::bind(("0.0.0.0", port)).unwrap()).await
     }
 
-    /// Sends a frame as it is, whatever the machine's own stack thinks of it.
+    /// Sends a frame as it is, past the VM's own stack.
     pub(crate) fn send_frame(&self, frame: &[u8]) {
         (&*self.card).write_all(frame).unwrap();
     }
 
-    /// Frames that came so far and contain these bytes.
+    /// Number of received frames that contain these bytes.
     pub(crate) fn heard(&self, bytes: &[u8]) -> usize {
         let contains = |frame: &&Vec<u8>| frame.windows(bytes.len()).any(|window| window == bytes);
         self.heard.lock().unwrap().iter().filter(contains).count()
     }
 
-    /// Keeps no frames from here on, for tests that look at the memory of this process.
+    /// Records no frames from here on, for tests that measure the memory of this process.
     pub(crate) fn stop_listening(&self) {
         self.listens.store(false, Ordering::Relaxed);
     }
 
-    /// Pulls the cable, as a QEMU does that ends.
+    /// Closes the device, as QEMU does when it ends.
     pub(crate) fn unplug(self) {
         self.unplugged.store(true, Ordering::SeqCst);
         for cable in self.cables {
@@ -181,7 +181,7 @@ impl Guest {
     }
 }
 
-/// Takes a TAP device, or makes one that goes with the file.
+/// Opens a TAP device, or creates one that disappears with the file.
 fn open_tap(name: &str) -> io::Result<File> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
     let mut request = [0_u8; 40];
@@ -201,7 +201,7 @@ fn carry(mut from: &File, mut to: &File, stop: &AtomicBool, mut see: impl FnMut(
         }
         let Ok(length) = from.read(&mut space) else { return };
         see(&space[..length]);
-        // A device that is down takes nothing.
+        // A device that is down accepts nothing.
         let _ = to.write(&space[..length]);
     }
 }

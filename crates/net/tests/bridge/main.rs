@@ -1,10 +1,10 @@
-//! The bridge in network namespaces of the test's own: a host with the bridge, machines at it that are real network
-//! stacks, and a server that plays the internet. Without root they are skipped.
+//! Tests the bridge in network namespaces: a host with the bridge, VMs that are real network stacks, and a server that
+//! plays the internet. Without root the tests are skipped.
 
 mod flows;
 mod guest;
 mod hostile;
-mod life;
+mod lifecycle;
 mod namespace;
 mod neighbours;
 mod outside;

@@ -1,4 +1,4 @@
-//! A network namespace: a thread that lives in it and does there what it is told.
+//! A network namespace, entered by a thread that runs closures in it.
 
 use std::io;
 use std::process::Command;
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// It goes with its thread, which ends when this is dropped. Threads that are started in it live in it too.
+/// The namespace ends with its thread, which ends when this is dropped. Threads that are started in it are in it too.
 pub(crate) struct Namespace {
     pub(crate) thread: String,
     work: mpsc::Sender<Work>,
@@ -31,7 +31,7 @@ impl Namespace {
         Ok(Self { thread: told.recv().unwrap()?, work })
     }
 
-    /// Does something that may block, in the namespace.
+    /// Runs a closure, which may block, in the namespace.
     pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (tell, told) = oneshot::channel();
         let work = Box::new(move || {
@@ -50,7 +50,7 @@ pub(crate) fn enter() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a command where the calling thread is.
+/// Runs a shell command in the namespace of the calling thread.
 pub(crate) fn sh(command: &str) -> String {
     let output = Command::new("sh").args(["-ec", command]).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! From one machine to another, and from the host into one.
+//! Connections between VMs, and from the host into a VM.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -9,9 +9,9 @@ use tokio::io::AsyncReadExt;
 
 use crate::guest::SOON;
 use crate::server::SERVER;
-use crate::world::story;
+use crate::world::in_world;
 
-/// Greets everybody who connects.
+/// Sends a greeting on every connection.
 fn greet(listener: TcpListener) {
     thread::spawn(move || {
         for stream in listener.incoming() {
@@ -29,7 +29,7 @@ fn greeting(mut stream: TcpStream) -> String {
     }
 }
 
-/// What a client on the host is told.
+/// The bytes or the error that a client on the host gets.
 async fn from_host(port: u16) -> String {
     let mut text = String::new();
     let told = async {
@@ -43,13 +43,13 @@ async fn from_host(port: u16) -> String {
 }
 
 #[test]
-fn machines_reach_each_other_only_if_both_allow_it() {
-    story(|world| async move {
-        let one = world.machine(2, json!({})).await;
-        let two = world.machine(3, json!({})).await;
+fn bridged_vms_connect_only_if_both_allow() {
+    in_world(|world| async move {
+        let one = world.vm(2, json!({})).await;
+        let two = world.vm(3, json!({})).await;
         greet(two.guest.listen(80).await);
         greet(two.guest.listen(81).await);
-        let to = two.seat.address;
+        let to = two.identity.address;
         assert_eq!(one.guest.refusal(to, 80).await, ErrorKind::ConnectionRefused);
         one.logs("this VM has no allow_inter_vm").await;
         one.allow(json!({"allow_inter_vm": true}));
@@ -57,16 +57,16 @@ fn machines_reach_each_other_only_if_both_allow_it() {
         assert_eq!(one.guest.ask("machine3").await, None);
         two.allow(json!({"allow_inter_vm": true}));
         assert_eq!(greeting(one.guest.connect(to, 80).await.unwrap()), "hello");
-        // Its answers pass although the other side opens nothing here.
+        // Answers pass although this side accepts no connections on that port.
         one.allow(json!({"allow_inter_vm": true, "allowed_ports": [1]}));
         two.allow(json!({"allow_inter_vm": true, "allowed_ports": [80]}));
         assert_eq!(greeting(one.guest.connect(to, 80).await.unwrap()), "hello");
         assert_eq!(one.guest.refusal(to, 81).await, ErrorKind::ConnectionRefused);
         one.logs("port 81 is not among").await;
-        let third = world.machine(4, json!({"allow_internet": true})).await;
+        let third = world.vm(4, json!({"allow_internet": true})).await;
         assert_eq!(third.guest.refusal(to, 80).await, ErrorKind::ConnectionRefused);
         assert_eq!(third.guest.refusal(Ipv4Addr::new(10, 42, 9, 9), 80).await, ErrorKind::ConnectionRefused);
-        // What is open ends when one of them closes.
+        // An open connection ends when one of them disallows it.
         two.allow(json!({"allow_inter_vm": true}));
         let quiet = two.guest.listen(82).await;
         let mut stream = one.guest.connect(to, 82).await.unwrap();
@@ -83,22 +83,22 @@ fn machines_reach_each_other_only_if_both_allow_it() {
 }
 
 #[test]
-fn machines_of_one_group_reach_each_other() {
-    story(|world| async move {
-        let one = world.machine(2, json!({})).await;
-        let two = world.machine(3, json!({})).await;
+fn bridged_vms_of_one_group_connect() {
+    in_world(|world| async move {
+        let one = world.vm(2, json!({})).await;
+        let two = world.vm(3, json!({})).await;
         greet(two.guest.listen(80).await);
         one.port.set_groups(["team".to_owned()].into());
-        assert_eq!(one.guest.refusal(two.seat.address, 80).await, ErrorKind::ConnectionRefused);
+        assert_eq!(one.guest.refusal(two.identity.address, 80).await, ErrorKind::ConnectionRefused);
         two.port.set_groups(["team".to_owned(), "other".to_owned()].into());
-        assert_eq!(greeting(one.guest.connect(two.seat.address, 80).await.unwrap()), "hello");
+        assert_eq!(greeting(one.guest.connect(two.identity.address, 80).await.unwrap()), "hello");
     });
 }
 
 #[test]
-fn what_is_carried_for_a_machine_ends_with_it() {
-    story(|world| async move {
-        let one = world.machine(2, json!({"allow_internet": true})).await;
+fn relayed_connections_end_with_their_vm() {
+    in_world(|world| async move {
+        let one = world.vm(2, json!({"allow_internet": true})).await;
         let inside = one.guest.listen(8080).await;
         let forward = one.port.add_forward(8080, None).unwrap();
         let mut client = TcpStream::connect(("127.0.0.1", forward.host_port)).unwrap();
@@ -115,7 +115,7 @@ fn what_is_carried_for_a_machine_ends_with_it() {
         one.logs("closed tcp 198.51.100.2:80").await;
 
         assert_eq!(from_host(forward.host_port).await, ErrorKind::ConnectionReset.to_string());
-        one.logs("the workspace does not run").await;
+        one.logs("the workspace is not running").await;
         one.port.occupy();
         greet(one.guest.listen(8080).await);
         assert_eq!(from_host(forward.host_port).await, "hello");
@@ -123,9 +123,9 @@ fn what_is_carried_for_a_machine_ends_with_it() {
 }
 
 #[test]
-fn a_port_of_the_host_leads_into_a_machine_whatever_its_policy() {
-    story(|world| async move {
-        let one = world.machine(2, json!({})).await;
+fn bridge_forward_works_under_any_policy() {
+    in_world(|world| async move {
+        let one = world.vm(2, json!({})).await;
         greet(one.guest.listen(8080).await);
         let forward = one.port.add_forward(8080, None).unwrap();
         let nothing = one.port.add_forward(8081, None).unwrap();

@@ -1,4 +1,4 @@
-//! What a machine reaches outside: what it was allowed to, and nothing else.
+//! Connections of a VM to the outside: only those that are allowed.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -11,12 +11,12 @@ use tokio::time::timeout;
 
 use crate::guest::SOON;
 use crate::server::{ENDLESS_PORT, HOST, SERVER};
-use crate::world::{GATEWAY, attach_on, eventually, story};
+use crate::world::{GATEWAY, attach_on, eventually, in_world};
 
 #[test]
-fn by_default_nothing_is_reached_and_the_machine_is_told_at_once() {
-    story(|world| async move {
-        let one = world.machine(2, json!({})).await;
+fn default_policy_refuses_at_once_on_bridge() {
+    in_world(|world| async move {
+        let one = world.vm(2, json!({})).await;
         let began = Instant::now();
         assert_eq!(one.guest.refusal(SERVER, 80).await, ErrorKind::ConnectionRefused);
         assert_eq!(one.guest.refusal(GATEWAY, 22).await, ErrorKind::ConnectionRefused);
@@ -35,9 +35,9 @@ fn by_default_nothing_is_reached_and_the_machine_is_told_at_once() {
 }
 
 #[test]
-fn a_name_opens_its_address_to_who_goes_by_that_name() {
-    story(|world| async move {
-        let one = world.machine(2, json!({"allow_domains": ["good.test"]})).await;
+fn resolved_name_opens_only_connections_naming_it() {
+    in_world(|world| async move {
+        let one = world.vm(2, json!({"allow_domains": ["good.test"]})).await;
         assert_eq!(one.guest.page(SERVER, "good.test").await, "refused", "not resolved yet");
         assert_eq!(one.guest.ask("bad.test").await, None);
         assert_eq!(one.guest.ask("good.test").await, Some(SERVER));
@@ -58,12 +58,12 @@ fn a_name_opens_its_address_to_who_goes_by_that_name() {
 fn upgraded_connection_passes_after_its_answer() {
     const REQUEST: &[u8] =
         b"GET /upgrade HTTP/1.1\r\nHost: good.test\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
-    story(|world| async move {
-        let one = world.machine(2, json!({"allow_domains": ["good.test"]})).await;
+    in_world(|world| async move {
+        let one = world.vm(2, json!({"allow_domains": ["good.test"]})).await;
         assert_eq!(one.guest.ask("good.test").await, Some(SERVER));
         let mut stream = one.guest.connect(SERVER, 80).await.unwrap();
         let heard = one.guest.run(move || {
-            // What follows the request may leave only when the server has agreed.
+            // Bytes after the request may leave only when the server has agreed.
             stream.write_all(&[REQUEST, b"no request"].concat()).unwrap();
             let mut heard = Vec::new();
             while !heard.ends_with(b"no request") {
@@ -80,12 +80,12 @@ fn upgraded_connection_passes_after_its_answer() {
 
 #[test]
 fn nameless_connections_are_refused_under_deny_list() {
-    story(|world| async move {
-        let one = world.machine(2, json!({"allow_internet": true, "deny_domains": ["bad.test"]})).await;
+    in_world(|world| async move {
+        let one = world.vm(2, json!({"allow_internet": true, "deny_domains": ["bad.test"]})).await;
         assert_eq!(one.guest.ask("good.test").await, Some(SERVER));
         assert_eq!(one.guest.page(SERVER, "good.test").await, "xxxxx");
         assert_ne!(one.guest.page(SERVER, "198.51.100.2").await, "xxxxx", "an address is no name");
-        one.logs("\"198.51.100.2\" is no name").await;
+        one.logs("\"198.51.100.2\" is not a host name").await;
         for (first, what) in [
             (&b"SSH-2.0-x\r\n\r\n"[..], "neither TLS nor HTTP nor git"),
             (b"\x80\x2e\x01\x03\x01\r\n\r\n", "TLS without a readable server name"),
@@ -93,7 +93,7 @@ fn nameless_connections_are_refused_under_deny_list() {
             let mut stream = one.guest.connect(SERVER, 80).await.unwrap();
             let heard = one.guest.run(move || {
                 let mut heard = Vec::new();
-                // Whether the reset comes while it writes or while it reads does not matter.
+                // The reset may come while it writes or while it reads.
                 let _ = stream.write_all(first).and_then(|()| stream.read_to_end(&mut heard));
                 heard
             });
@@ -102,7 +102,7 @@ fn nameless_connections_are_refused_under_deny_list() {
         }
         let socket = one.guest.datagrams(SERVER, 7).await;
         assert!(one.guest.echo(&socket, b"hi").await.is_err());
-        one.logs("datagrams name nobody").await;
+        one.logs("UDP carries no server name").await;
         assert_eq!(world.internet.datagrams.load(Ordering::SeqCst), 0);
 
         one.allow(json!({"allow_internet": true, "deny_domains": ["bad.test"], "allow_cidrs": [format!("{SERVER}:7")]}));
@@ -112,12 +112,12 @@ fn nameless_connections_are_refused_under_deny_list() {
 }
 
 #[test]
-fn ports_of_a_name_are_opened_one_by_one() {
-    story(|world| async move {
-        let one = world.machine(2, json!({"allow_domains": ["good.test:81", "web.test:80"]})).await;
+fn name_rules_open_single_ports() {
+    in_world(|world| async move {
+        let one = world.vm(2, json!({"allow_domains": ["good.test:81", "web.test:80"]})).await;
         assert_eq!(one.guest.ask("good.test").await, Some(SERVER));
         assert_eq!(one.guest.page(SERVER, "good.test").await, "refused");
-        // Another name of the same address, whose rules say more.
+        // Another name of the same address, with other ports.
         assert_eq!(one.guest.ask("web.test").await, Some(SERVER));
         assert_eq!(one.guest.page(SERVER, "web.test").await, "xxxxx");
         one.allow(json!({"allow_internet": true, "deny_domains": ["web.test:80", "good.test:80"]}));
@@ -129,12 +129,12 @@ fn ports_of_a_name_are_opened_one_by_one() {
 }
 
 #[test]
-fn the_internet_is_neither_the_host_nor_its_network() {
-    story(|world| async move {
+fn internet_excludes_the_host_on_bridge() {
+    in_world(|world| async move {
         let service = TcpListener::bind((HOST, 8000)).unwrap();
         let hidden = UdpSocket::bind((HOST, 8000)).unwrap();
         hidden.set_nonblocking(true).unwrap();
-        let one = world.machine(2, json!({"allow_internet": true})).await;
+        let one = world.vm(2, json!({"allow_internet": true})).await;
         assert_eq!(one.guest.page(SERVER, "any.test").await, "xxxxx");
         for special in ["169.254.169.254", "192.168.1.1", "10.43.0.1", "0.0.0.1", "100.64.0.1"] {
             let refusal = one.guest.refusal(special.parse().unwrap(), 80).await;
@@ -162,9 +162,9 @@ fn the_internet_is_neither_the_host_nor_its_network() {
 }
 
 #[test]
-fn what_is_open_ends_with_the_policy_that_allowed_it() {
-    story(|world| async move {
-        let one = world.machine(2, json!({"allow_internet": true})).await;
+fn policy_change_ends_open_bridge_flows() {
+    in_world(|world| async move {
+        let one = world.vm(2, json!({"allow_internet": true})).await;
         let mut download = one.guest.connect(SERVER, 80).await.unwrap();
         let begun = one.guest.run(move || {
             download.write_all(b"GET /999999999999 HTTP/1.0\r\n\r\n").unwrap();
@@ -174,7 +174,7 @@ fn what_is_open_ends_with_the_policy_that_allowed_it() {
         let mut download = begun.await;
         let socket = one.guest.datagrams(SERVER, 7).await;
         assert_eq!(one.guest.echo(&socket, b"stream").await.unwrap(), b"stream");
-        // What it goes on sending begins when it likes.
+        // The server starts its stream at some later time.
         let began = Instant::now();
         while one.guest.echo(&socket, b"x").await.unwrap() != b"more" {
             assert!(began.elapsed() < SOON, "it does not go on sending");
@@ -189,7 +189,7 @@ fn what_is_open_ends_with_the_policy_that_allowed_it() {
         ended.await.unwrap();
         assert!(began.elapsed() < SOON / 2, "{:?}", began.elapsed());
         one.logs("closed tcp 198.51.100.2:80").await;
-        // What the server goes on sending does not arrive.
+        // The server's stream no longer arrives.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let heard = one.guest.heard(b"more");
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -199,10 +199,10 @@ fn what_is_open_ends_with_the_policy_that_allowed_it() {
 }
 
 #[test]
-fn a_server_that_refuses_is_told_of() {
-    story(|world| async move {
-        let one = world.machine(2, json!({"allow_internet": true})).await;
-        // The reset comes after the connection was taken, and may still be seen before `connect` returns.
+fn server_refusal_is_logged() {
+    in_world(|world| async move {
+        let one = world.vm(2, json!({"allow_internet": true})).await;
+        // The reset comes after the connection was accepted, and may still be seen before `connect` returns.
         let refused = match one.guest.connect(SERVER, 81).await {
             Ok(mut stream) => one.guest.run(move || stream.read(&mut [0; 1])).await.unwrap_err(),
             Err(refused) => refused,
@@ -213,13 +213,13 @@ fn a_server_that_refuses_is_told_of() {
 }
 
 #[test]
-fn busy_machine_does_not_delay_another() {
-    story(|world| async move {
-        // Only its own thread has anything to do with it, as the daemon has it.
+fn busy_vm_does_not_delay_another() {
+    in_world(|world| async move {
+        // The VM has a thread of its own, as in the daemon.
         let lane =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let busy = attach_on(&world.bridge, 2, json!({"allow_internet": true}), lane.handle()).await;
-        let other = world.machine(3, json!({"allow_internet": true})).await;
+        let other = world.vm(3, json!({"allow_internet": true})).await;
         let (release, released) = std::sync::mpsc::channel::<()>();
         let working = lane.spawn(async move { released.recv() });
         let mut waiting = pin!(busy.guest.page(SERVER, "any.test"));
@@ -233,7 +233,7 @@ fn busy_machine_does_not_delay_another() {
     });
 }
 
-/// Memory of this process that is really there, in MiB.
+/// Resident memory of this process, in MiB.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
@@ -243,11 +243,11 @@ fn resident() -> usize {
 #[test]
 fn connections_have_a_bounded_memory_and_return_it() {
     const CONNECTIONS: usize = 400;
-    story(|world| async move {
-        let one = world.machine(2, json!({"allow_internet": true})).await;
+    in_world(|world| async move {
+        let one = world.vm(2, json!({"allow_internet": true})).await;
         one.guest.stop_listening();
         let before = resident();
-        // Once they are through to the server they read nothing, so what it sends fills the relay.
+        // After the first byte they read nothing, so the server's bytes fill the relay.
         let mut streams = Vec::new();
         for _ in 0..CONNECTIONS {
             let mut stream = one.guest.connect(SERVER, ENDLESS_PORT).await.unwrap();
@@ -266,7 +266,7 @@ fn connections_have_a_bounded_memory_and_return_it() {
             grown = now;
         }
         assert!(grown < 60, "{grown} MiB for {CONNECTIONS} connections");
-        // Some end by themselves, the others with their machine.
+        // Some end by themselves, the others with their VM.
         streams.drain(..CONNECTIONS / 2);
         eventually(|| one.port.buffered().0 < used / 2, || format!("{:?} of {used}", one.port.buffered()))
             .await;
@@ -278,9 +278,9 @@ fn connections_have_a_bounded_memory_and_return_it() {
 }
 
 #[test]
-fn a_rate_holds_in_both_directions() {
-    story(|world| async move {
-        let one = world.machine(2, json!({"allow_internet": true, "bandwidth_mbps": 8})).await;
+fn bridge_bandwidth_limit_holds_both_ways() {
+    in_world(|world| async move {
+        let one = world.vm(2, json!({"allow_internet": true, "bandwidth_mbps": 8})).await;
         let mut stream = one.guest.connect(SERVER, 80).await.unwrap();
         let began = Instant::now();
         let read = one.guest.run(move || {
@@ -288,7 +288,7 @@ fn a_rate_holds_in_both_directions() {
             stream.read_to_end(&mut Vec::new()).unwrap()
         });
         assert_eq!(read.await, 3_000_000);
-        // A megabyte in a second; something may wait in queues.
+        // One megabyte per second; some bytes may wait in queues.
         let took = began.elapsed();
         assert!(took > Duration::from_millis(1500), "{took:?}");
 

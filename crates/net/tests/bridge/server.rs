@@ -1,4 +1,4 @@
-//! The internet: one address with pages, an echo, and names that all lead to it.
+//! The test's internet: one address with pages, an echo, and a name server that resolves all names to it.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use crate::namespace::{Namespace, sh};
 
-/// For documentation only, so nobody has it, and public to a policy.
+/// Reserved for documentation, so it is not in use, and public to a policy.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 
-/// The host's own address on the way there.
+/// The host's address in the server's network.
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 
-/// The port that sends without end to whoever connects.
+/// The port that sends without end.
 pub(crate) const ENDLESS_PORT: u16 = 19;
 
 pub(crate) struct Internet {
     _namespace: Namespace,
-    /// Datagrams that have come to the echo.
+    /// Number of datagrams that reached the echo.
     pub(crate) datagrams: Arc<AtomicUsize>,
-    /// Who has connected.
+    /// Addresses of clients that have connected.
     pub(crate) clients: Arc<Mutex<Vec<String>>>,
 }
 
@@ -33,7 +33,7 @@ impl Internet {
         sh("ip link add near type veth peer name far");
         sh(&format!("ip link set far netns {}", namespace.thread));
         sh(&format!("ip address add {HOST}/24 dev near; ip link set near up"));
-        // Answers to datagrams come in here.
+        // Answers to datagrams arrive here.
         sh("echo 1 > /proc/sys/net/ipv4/conf/near/forwarding");
         let (datagrams, clients) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<String>>>::default());
         let (count, list) = (datagrams.clone(), clients.clone());
@@ -61,14 +61,14 @@ impl Internet {
 fn pages(listener: TcpListener, clients: Arc<Mutex<Vec<String>>>) {
     for stream in listener.incoming() {
         let stream = stream.unwrap();
-        // One that was reset before it is looked at has no other end any more.
+        // A connection that was already reset has no peer address.
         let Ok(client) = stream.peer_addr() else { continue };
         clients.lock().unwrap().push(client.ip().to_string());
         thread::spawn(move || page(stream));
     }
 }
 
-/// "GET /n" gives n bytes, as fast as they are taken. "GET /upgrade" gives a connection that repeats what it is told.
+/// "GET /n" returns n bytes. "GET /upgrade" turns the connection into an echo.
 fn page(mut stream: TcpStream) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut lines = reader.by_ref().lines();
@@ -76,7 +76,7 @@ fn page(mut stream: TcpStream) {
     while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
     if request.contains("/upgrade") {
         let switched = stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
-        // It goes on until one side ends it.
+        // It echoes until one side ends it.
         let _ = switched.and_then(|()| std::io::copy(&mut reader, &mut stream));
         return;
     }
@@ -91,8 +91,8 @@ fn page(mut stream: TcpStream) {
     }
 }
 
-/// Sends to all clients as much as they take. One thread, and one text for all of them, so that the memory of this process
-/// is that of what is tested.
+/// Sends to all clients as much as they accept. One thread and one text serve all of them, so that the memory of this
+/// process is that of the tested code.
 fn gush(listener: &TcpListener) {
     const TEXT: &[u8] = &[b'x'; 64 << 10];
     listener.set_nonblocking(true).unwrap();
@@ -116,7 +116,7 @@ fn gush(listener: &TcpListener) {
     }
 }
 
-/// Answers every datagram, and goes on sending to whoever asks for more.
+/// Echoes every datagram, and keeps sending to clients that ask for a stream.
 fn repeat(socket: &UdpSocket, count: &Arc<AtomicUsize>) {
     let mut space = [0; 2048];
     loop {
@@ -140,7 +140,7 @@ fn wait(time: Duration) {
     let _ = never.recv_timeout(time);
 }
 
-/// Every name has the server's address.
+/// A name server that answers every name with the server's address.
 fn answer(socket: &UdpSocket) {
     let mut query = [0; 512];
     loop {

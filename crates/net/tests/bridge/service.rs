@@ -16,7 +16,7 @@ use crate::world::{BRIDGE, GATEWAY, attach, in_namespace};
 
 const PORT: u16 = 3100;
 
-/// Tells everybody who they are.
+/// Sends each guest its own address.
 #[derive(Debug)]
 struct Mirror;
 
@@ -31,22 +31,22 @@ impl Service for Mirror {
 }
 
 #[test]
-fn machines_without_a_network_reach_the_service_and_are_known_there() {
+fn isolated_vms_reach_the_bridge_service() {
     in_namespace(|| async {
         let names = Arc::new(Resolver::new(Vec::new()));
         let services: Vec<Arc<dyn Service>> = vec![Arc::new(Mirror)];
         let bridge = Bridge::open(BridgeSettings { services, ..BridgeSettings::new(BRIDGE, names) }).unwrap();
         for number in [2, 3] {
-            let machine = attach(&bridge, number, json!({})).await;
-            let mut stream = machine.guest.connect(GATEWAY, PORT).await.unwrap();
-            let told = machine.guest.run(move || {
+            let vm = attach(&bridge, number, json!({})).await;
+            let mut stream = vm.guest.connect(GATEWAY, PORT).await.unwrap();
+            let told = vm.guest.run(move || {
                 let mut text = String::new();
                 stream.set_read_timeout(Some(SOON)).unwrap();
                 stream.read_to_string(&mut text).unwrap();
                 text
             });
-            assert_eq!(told.await, machine.seat.address.to_string());
-            assert_eq!(machine.guest.refusal(GATEWAY, PORT + 1).await, ErrorKind::ConnectionRefused);
+            assert_eq!(told.await, vm.identity.address.to_string());
+            assert_eq!(vm.guest.refusal(GATEWAY, PORT + 1).await, ErrorKind::ConnectionRefused);
         }
     });
 }

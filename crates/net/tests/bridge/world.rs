@@ -1,4 +1,4 @@
-//! A host with a bridge, in a namespace of its own.
+//! A test host with a bridge, in a namespace of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use agentiso_core::ids::WorkspaceId;
 use agentiso_core::network::NetworkPolicy;
 use agentiso_net::bridge::{Bridge, BridgeSettings, Port, tap_name};
 use agentiso_net::dns::Resolver;
-use agentiso_net::gateway::Seat;
+use agentiso_net::gateway::NetIdentity;
 use agentiso_net::log::FlowLog;
 use agentiso_net::rules::{Guard, HostAddresses};
 use serde_json::Value;
@@ -27,17 +27,17 @@ pub(crate) struct World {
     pub(crate) bridge: Bridge,
 }
 
-/// A machine at the bridge, with what the daemon holds of it.
-pub(crate) struct Machine {
+/// A VM at the bridge, with the daemon's handles for it.
+pub(crate) struct TestVm {
     pub(crate) guest: Guest,
     pub(crate) port: Port,
     pub(crate) log: FlowLog,
-    pub(crate) seat: Seat,
+    pub(crate) identity: NetIdentity,
     pub(crate) tap: String,
 }
 
-/// Tells a story in a world of its own, or why it cannot be told here.
-pub(crate) fn story<F: Future<Output = ()>>(tell: impl FnOnce(World) -> F + Send) {
+/// Runs a test in a world of its own, or skips it with the reason.
+pub(crate) fn in_world<F: Future<Output = ()>>(tell: impl FnOnce(World) -> F + Send) {
     in_namespace(|| async {
         let world = World { internet: Internet::new().await, bridge: open().unwrap() };
         tell(world).await;
@@ -72,34 +72,34 @@ pub(crate) fn policy(value: Value) -> NetworkPolicy {
 }
 
 impl World {
-    /// Machine number `number`, with its card plugged in.
-    pub(crate) async fn machine(&self, number: u8, allowed: Value) -> Machine {
+    /// VM number `number`, with its card connected.
+    pub(crate) async fn vm(&self, number: u8, allowed: Value) -> TestVm {
         attach(&self.bridge, number, allowed).await
     }
 }
 
-pub(crate) async fn attach(bridge: &Bridge, number: u8, allowed: Value) -> Machine {
+pub(crate) async fn attach(bridge: &Bridge, number: u8, allowed: Value) -> TestVm {
     attach_on(bridge, number, allowed, &Handle::current()).await
 }
 
-/// The same with a runtime of the machine's own.
-pub(crate) async fn attach_on(bridge: &Bridge, number: u8, allowed: Value, lane: &Handle) -> Machine {
+/// The same with a runtime for the VM alone.
+pub(crate) async fn attach_on(bridge: &Bridge, number: u8, allowed: Value, lane: &Handle) -> TestVm {
     let id: WorkspaceId = format!("{number:08x}-0000-4000-8000-000000000000").parse().unwrap();
     let tap = tap_name(&id);
     let address = Ipv4Addr::new(10, 42, 0, number);
-    let seat = Seat { name: format!("machine{number}"), mac: [2, 0, 0, 0, 0, number], address };
+    let identity = NetIdentity { name: format!("machine{number}"), mac: [2, 0, 0, 0, 0, number], address };
     let host = HostAddresses::fixed([HOST, GATEWAY, Ipv4Addr::LOCALHOST]);
     let log = FlowLog::new();
     let guard = Guard::new(policy(allowed), host, GATEWAY);
     let port = {
         let _entered = lane.enter();
-        bridge.attach(seat.clone(), &tap, guard, log.clone()).unwrap()
+        bridge.attach(identity.clone(), &tap, guard, log.clone()).unwrap()
     };
-    let guest = Guest::plug(&tap, &seat).await;
-    Machine { guest, port, log, seat, tap }
+    let guest = Guest::plug(&tap, &identity).await;
+    TestVm { guest, port, log, identity, tap }
 }
 
-impl Machine {
+impl TestVm {
     pub(crate) fn allow(&self, value: Value) {
         self.port.set_policy(policy(value));
     }
@@ -108,7 +108,7 @@ impl Machine {
         self.log.tail(100).iter().map(|record| format!("{record}\n")).collect()
     }
 
-    /// Waits until the log says so.
+    /// Waits until the log contains the text.
     pub(crate) async fn logs(&self, text: &str) {
         eventually(|| self.log().contains(text), || format!("{text:?} in {}", self.log())).await;
     }

@@ -1,4 +1,4 @@
-//! A guest that asks: a guard, a resolver, and questions in one line.
+//! A test guest with a guard and a resolver, which asks questions in one line.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -26,9 +26,9 @@ pub(crate) struct Guest {
     pub(crate) others: Others,
 }
 
-/// What came back.
+/// The answer to a question.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Answered {
     pub(crate) message: Message,
     pub(crate) refused: Option<RefusedName>,
 }
@@ -41,11 +41,11 @@ impl Guest {
         Self { guard, resolver: Resolver::new(upstreams), others: Others::default() }
     }
 
-    pub(crate) async fn ask(&self, text: &str, kind: RecordType) -> Heard {
+    pub(crate) async fn ask(&self, text: &str, kind: RecordType) -> Answered {
         self.ask_over(text, kind, Transport::Udp).await
     }
 
-    pub(crate) async fn ask_over(&self, text: &str, kind: RecordType, transport: Transport) -> Heard {
+    pub(crate) async fn ask_over(&self, text: &str, kind: RecordType, transport: Transport) -> Answered {
         let mut query = Message::query();
         query.metadata.recursion_desired = true;
         query.add_query(Query::query(name(text), kind));
@@ -57,9 +57,9 @@ impl Guest {
         heard
     }
 
-    pub(crate) async fn send(&self, query: &[u8], transport: Transport) -> Option<Heard> {
+    pub(crate) async fn send(&self, query: &[u8], transport: Transport) -> Option<Answered> {
         let reply = self.resolver.answer(&self.guard, &self.others, query, transport).await?;
-        Some(Heard { message: Message::from_vec(&reply.bytes).unwrap(), refused: reply.refused })
+        Some(Answered { message: Message::from_vec(&reply.bytes).unwrap(), refused: reply.refused })
     }
 
     pub(crate) fn may_open(&self, address: [u8; 4], port: u16) -> bool {
@@ -67,7 +67,7 @@ impl Guest {
     }
 }
 
-impl Heard {
+impl Answered {
     pub(crate) fn addresses(&self) -> Vec<[u8; 4]> {
         let address = |record: &hickory_proto::rr::Record| {
             let RData::A(address) = &record.data else { return None };
@@ -76,7 +76,7 @@ impl Heard {
         self.message.answers.iter().filter_map(address).collect()
     }
 
-    /// The explanation's code and words.
+    /// The explanation's code and text.
     pub(crate) fn explanation(&self) -> Option<(u16, String)> {
         let option = self.message.edns.as_ref()?.option(EdnsCode::Unknown(15))?;
         let EdnsOption::Unknown(_, content) = option else { return None };

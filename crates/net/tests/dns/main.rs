@@ -1,4 +1,5 @@
-//! The resolver against a DNS server on this machine: what guests may ask, what they are told, what it opens.
+//! Tests the resolver with a DNS server on this host: what guests may ask, what they receive, and which addresses that
+//! opens.
 
 mod guest;
 mod policy;

@@ -1,4 +1,4 @@
-//! Whose names are answered, and with what.
+//! Names that the policy allows, and their answers.
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +11,7 @@ use crate::guest::Guest;
 use crate::server::{Script, Server, a, cname, found, kinds, name, txt};
 
 #[tokio::test]
-async fn an_allowed_name_is_answered_and_its_address_opens() {
+async fn answering_an_allowed_name_opens_its_address() {
     let server = Server::start().await;
     server.on("api.example.com.", found(vec![a("api.example.com.", 60, [1, 2, 3, 4])]));
     let guest = Guest::new(json!({"allow_domains": ["*.example.com:443"]}), vec![server.address]);
@@ -25,7 +25,7 @@ async fn an_allowed_name_is_answered_and_its_address_opens() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_allowed_is_refused_without_asking_anybody() {
+async fn disallowed_name_is_refused_without_asking_upstream() {
     let server = Server::start().await;
     let cases = [
         (json!({}), "no internet"),
@@ -48,7 +48,7 @@ async fn a_name_that_is_not_allowed_is_refused_without_asking_anybody() {
 }
 
 #[tokio::test]
-async fn other_types_are_answered_for_allowed_names_and_there_is_no_ipv6() {
+async fn resolver_answers_text_but_no_ipv6() {
     let server = Server::start().await;
     let stray = a("example.com.", 60, [1, 2, 3, 4]);
     server.on("example.com.", found(vec![txt("example.com.", 60, "hello"), stray]));
@@ -70,7 +70,7 @@ async fn other_types_are_answered_for_allowed_names_and_there_is_no_ipv6() {
 }
 
 #[tokio::test]
-async fn a_chain_may_leave_the_domain_and_binds_to_the_name_that_was_asked_for() {
+async fn cname_chain_binds_to_the_asked_name() {
     let server = Server::start().await;
     let answers = vec![
         a("edge.cdn.net.", 600, [1, 2, 3, 4]),
@@ -89,7 +89,7 @@ async fn a_chain_may_leave_the_domain_and_binds_to_the_name_that_was_asked_for()
 }
 
 #[tokio::test]
-async fn a_chain_that_goes_in_a_circle_has_no_answer() {
+async fn circular_cname_chain_has_no_answer() {
     let server = Server::start().await;
     let circle = vec![cname("a.example.", 30, "b.example."), cname("b.example.", 30, "a.example.")];
     server.on("a.example.", found(circle));
@@ -99,7 +99,7 @@ async fn a_chain_that_goes_in_a_circle_has_no_answer() {
 }
 
 #[tokio::test]
-async fn a_public_name_that_leads_to_a_private_address_leads_nowhere() {
+async fn private_addresses_are_left_out_of_answers() {
     let server = Server::start().await;
     let private = [
         [10, 0, 0, 5],
@@ -138,7 +138,7 @@ async fn a_public_name_that_leads_to_a_private_address_leads_nowhere() {
 }
 
 #[tokio::test]
-async fn neighbours_are_found_by_name_without_any_internet() {
+async fn neighbours_resolve_without_internet() {
     let mut guest = Guest::new(json!({}), Vec::new());
     guest.others.0.insert("worker-1".to_owned(), Ipv4Addr::new(10, 42, 0, 7));
     for asked in ["worker-1.", "WORKER-1.agentiso."] {
@@ -154,7 +154,7 @@ async fn neighbours_are_found_by_name_without_any_internet() {
 }
 
 #[tokio::test]
-async fn a_policy_that_changes_counts_at_once_although_the_answer_is_cached() {
+async fn policy_change_applies_to_cached_answers() {
     let server = Server::start().await;
     server.on("example.com.", found(vec![a("example.com.", 60, [1, 2, 3, 4])]));
     let guest = Guest::new(json!({"allow_internet": true}), vec![server.address]);
@@ -168,7 +168,7 @@ async fn a_policy_that_changes_counts_at_once_although_the_answer_is_cached() {
 }
 
 #[tokio::test]
-async fn a_malformed_query_gets_an_error_or_nothing() {
+async fn malformed_query_gets_an_error_or_nothing() {
     let guest = Guest::new(json!({"allow_internet": true}), Vec::new());
     let code = async |bytes: &[u8]| {
         guest.send(bytes, Transport::Udp).await.map(|heard| heard.message.metadata.response_code)
@@ -204,7 +204,7 @@ async fn a_malformed_query_gets_an_error_or_nothing() {
 }
 
 #[tokio::test]
-async fn an_answer_too_long_for_a_datagram_is_cut_and_whole_over_tcp() {
+async fn long_answer_is_truncated_over_udp_only() {
     let server = Server::start().await;
     let many: Vec<_> = (0..100).map(|n| a("example.com.", 60, [1, 2, 3, n])).collect();
     server.on("example.com.", Script { truncated: true, ..found(many) });

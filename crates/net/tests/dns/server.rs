@@ -1,4 +1,4 @@
-//! A small DNS server on 127.0.0.1 that answers what a test tells it to, over UDP and TCP, and counts.
+//! A small DNS server on 127.0.0.1 that answers as a test scripts it, over UDP and TCP, and counts.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,16 +13,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinSet;
 
-/// What the server does with a question for one name.
+/// The server's behaviour for one name.
 #[derive(Clone, Default)]
 pub(crate) struct Script {
     pub(crate) code: ResponseCode,
     pub(crate) answers: Vec<Record>,
     pub(crate) authorities: Vec<Record>,
     pub(crate) delay: Duration,
-    /// Over UDP, nothing but the mark that the answer is longer.
+    /// Over UDP, answer only with the mark of a truncated answer.
     pub(crate) truncated: bool,
-    /// Datagrams before the answer that are not it.
+    /// Send forged datagrams before the answer.
     pub(crate) forged: bool,
     pub(crate) silent: bool,
     pub(crate) no_edns: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        // The same port for both: try until one is free for both.
+        // Both use the same port: try until one is free for both.
         let (tcp, udp) = loop {
             let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
             if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()).await {
@@ -142,7 +142,7 @@ fn respond(shared: &Shared, query: &Message) -> (Script, Message) {
     (script, reply)
 }
 
-/// Another id, another question, a query instead of an answer, and noise: each with an address of the forger's.
+/// Forged answers with another id, with another question, as a query, and noise, with an address of the attacker's.
 fn forgeries(reply: &Message) -> Vec<Vec<u8>> {
     let mut evil = reply.clone();
     evil.answers = vec![a(&reply.queries[0].name().to_ascii(), 60, [6, 6, 6, 6])];

@@ -1,4 +1,4 @@
-//! How the host's resolvers are asked: once, safely, and around the ones that fail.
+//! Questions to the host's resolvers: asked once, safely, and past resolvers that fail.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ fn online(upstreams: Vec<SocketAddr>) -> Guest {
 }
 
 #[tokio::test]
-async fn an_answer_is_asked_for_once_and_its_time_to_live_is_capped() {
+async fn answers_are_cached_with_a_capped_ttl() {
     let server = Server::start().await;
     server.on("example.com.", found(vec![a("example.com.", 86400, [1, 2, 3, 4])]));
     let guest = online(vec![server.address]);
@@ -30,7 +30,7 @@ async fn an_answer_is_asked_for_once_and_its_time_to_live_is_capped() {
 }
 
 #[tokio::test]
-async fn an_answer_that_holds_for_no_time_is_asked_for_again() {
+async fn zero_ttl_answer_is_asked_again() {
     let server = Server::start().await;
     server.on("example.com.", found(vec![a("example.com.", 0, [1, 2, 3, 4])]));
     let guest = online(vec![server.address]);
@@ -42,7 +42,7 @@ async fn an_answer_that_holds_for_no_time_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn that_there_is_nothing_is_remembered_too_and_told_with_its_zone() {
+async fn negative_answers_are_cached_with_their_zone() {
     let server = Server::start().await;
     let zone = vec![soa("example.com.", 3600, 1800)];
     let none = Script { code: ResponseCode::NXDomain, authorities: zone.clone(), ..Script::default() };
@@ -61,7 +61,7 @@ async fn that_there_is_nothing_is_remembered_too_and_told_with_its_zone() {
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_are_one_question() {
+async fn concurrent_lookups_share_one_question() {
     let server = Server::start().await;
     let delay = Duration::from_millis(100);
     server.on("example.com.", Script { delay, ..found(vec![a("example.com.", 60, [1, 2, 3, 4])]) });
@@ -74,7 +74,7 @@ async fn many_who_ask_at_once_are_one_question() {
 }
 
 #[tokio::test]
-async fn when_the_first_who_asked_gives_up_the_others_still_get_their_answer() {
+async fn shared_lookup_survives_its_first_asker() {
     let server = Server::start().await;
     let delay = Duration::from_millis(200);
     server.on("example.com.", Script { delay, ..found(vec![a("example.com.", 60, [1, 2, 3, 4])]) });
@@ -86,7 +86,7 @@ async fn when_the_first_who_asked_gives_up_the_others_still_get_their_answer() {
 }
 
 #[tokio::test]
-async fn ports_and_ids_of_questions_cannot_be_guessed() {
+async fn question_ports_and_ids_are_random() {
     let server = Server::start().await;
     let guest = online(vec![server.address]);
     for n in 0..32 {
@@ -98,7 +98,7 @@ async fn ports_and_ids_of_questions_cannot_be_guessed() {
 }
 
 #[tokio::test]
-async fn forged_answers_are_passed_over() {
+async fn forged_dns_answers_are_ignored() {
     let server = Server::start().await;
     server.on("example.com.", Script { forged: true, ..found(vec![a("example.com.", 60, [1, 2, 3, 4])]) });
     let heard = online(vec![server.address]).ask("example.com.", RecordType::A).await;
@@ -106,7 +106,7 @@ async fn forged_answers_are_passed_over() {
 }
 
 #[tokio::test]
-async fn a_truncated_answer_is_fetched_over_tcp() {
+async fn truncated_answer_is_fetched_over_tcp() {
     let server = Server::start().await;
     server.on("example.com.", Script { truncated: true, ..found(vec![a("example.com.", 60, [1, 2, 3, 4])]) });
     let heard = online(vec![server.address]).ask_over("example.com.", RecordType::A, Transport::Tcp).await;
@@ -115,7 +115,7 @@ async fn a_truncated_answer_is_fetched_over_tcp() {
 }
 
 #[tokio::test]
-async fn a_server_that_knows_no_edns_is_asked_without() {
+async fn server_rejecting_edns_is_asked_without_it() {
     let server = Server::start().await;
     server.on("example.com.", Script { no_edns: true, ..found(vec![a("example.com.", 60, [1, 2, 3, 4])]) });
     let heard = online(vec![server.address]).ask("example.com.", RecordType::A).await;
@@ -124,7 +124,7 @@ async fn a_server_that_knows_no_edns_is_asked_without() {
 }
 
 #[tokio::test]
-async fn a_silent_a_failing_and_a_closed_server_are_passed_over_and_not_asked_first_again() {
+async fn failing_dns_servers_are_skipped_and_remembered() {
     let (silent, failing, good) = (Server::start().await, Server::start().await, Server::start().await);
     let closed = {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -145,7 +145,7 @@ async fn a_silent_a_failing_and_a_closed_server_are_passed_over_and_not_asked_fi
 }
 
 #[tokio::test]
-async fn servers_that_fail_at_once_are_asked_twice_and_the_failure_comes_at_once() {
+async fn failing_dns_server_is_asked_twice() {
     let failing = Server::start().await;
     failing.on("example.com.", Script { code: ResponseCode::ServFail, ..Script::default() });
     let guest = online(vec![failing.address]);
@@ -157,7 +157,7 @@ async fn servers_that_fail_at_once_are_asked_twice_and_the_failure_comes_at_once
 }
 
 #[tokio::test]
-async fn when_nobody_answers_the_failure_comes_in_time_and_says_who_did_what() {
+async fn silent_dns_server_fails_in_time() {
     let silent = Server::start().await;
     silent.on("example.com.", Script { silent: true, ..Script::default() });
     let guest = online(vec![silent.address]);
@@ -170,7 +170,7 @@ async fn when_nobody_answers_the_failure_comes_in_time_and_says_who_did_what() {
         text.contains("example.com") && text.contains(&format!("{} does not answer", silent.address)),
         "{text}"
     );
-    // Remembered for a moment: who asks in a loop does not make the host ask in a loop.
+    // The failure is cached for a moment, so that a guest that asks in a loop does not make the host ask in a loop.
     let asked = silent.asked();
     guest.ask("example.com.", RecordType::A).await;
     assert_eq!(silent.asked(), asked);

@@ -1,4 +1,4 @@
-//! Ports of the loopback that lead into a guest.
+//! Forwards: ports of the loopback that lead into a guest.
 
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::world::{World, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_of_the_host_talks_to_a_server_in_the_guest() {
+async fn forward_connects_host_clients_to_the_guest() {
     let world = World::new();
     let vm = world.vm(2, NetworkPolicy::default());
     let guest = vm.guest().await;
@@ -38,7 +38,7 @@ async fn a_client_of_the_host_talks_to_a_server_in_the_guest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_nobody_listens_the_client_is_reset_and_the_log_says_why() {
+async fn forward_without_listener_resets_the_client() {
     let world = World::new();
     let vm = world.vm(2, NetworkPolicy::default());
     let _guest = vm.guest().await;
@@ -50,7 +50,7 @@ async fn where_nobody_listens_the_client_is_reset_and_the_log_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_forwarded_is_an_error_with_a_name() {
+async fn invalid_forwards_are_specific_errors() {
     let world = World::new();
     let (one, two) = (world.vm(2, NetworkPolicy::default()), world.vm(3, NetworkPolicy::default()));
     let Forward { host_port, .. } = one.attachment.add_forward(80, None).unwrap();
@@ -66,7 +66,7 @@ async fn what_cannot_be_forwarded_is_an_error_with_a_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removed_forward_ends_with_its_connections() {
+async fn removing_a_forward_ends_its_connections() {
     let world = World::new();
     let vm = world.vm(2, NetworkPolicy::default());
     let guest = vm.guest().await;

@@ -1,11 +1,11 @@
-//! Frames that are put together by hand.
+//! Frames that are assembled by hand.
 
 use std::net::Ipv4Addr;
 
 use agentiso_net::gateway::GATEWAY_MAC;
 use smoltcp::wire::Ipv4Packet;
 
-/// An Ethernet frame with an IPv4 packet, as nobody's stack would make it.
+/// An Ethernet frame with an IPv4 packet that no real stack would send.
 pub(crate) fn ipv4_frame(
     mac: [u8; 6],
     source: Ipv4Addr,

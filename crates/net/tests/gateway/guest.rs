@@ -1,4 +1,4 @@
-//! A guest: a TCP/IP stack with an Ethernet card at QEMU's end of the socket.
+//! A test guest: a TCP/IP stack with an Ethernet card at QEMU's end of the socket.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use agentiso_net::gateway::Seat;
+use agentiso_net::gateway::NetIdentity;
 use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp::{self, State};
@@ -48,21 +48,21 @@ struct Stack {
 struct Card {
     arrived: VecDeque<Vec<u8>>,
     departing: Vec<u8>,
-    /// Packets that are not TCP, which the stack does nothing with.
+    /// Packets other than TCP, which the stack ignores.
     others: Vec<Vec<u8>>,
 }
 
 impl Guest {
-    pub(crate) async fn connect(socket: &Path, seat: &Seat) -> Self {
+    pub(crate) async fn connect(socket: &Path, identity: &NetIdentity) -> Self {
         let (reading, writing) = UnixStream::connect(socket).await.unwrap().into_split();
         let mut card = Card::default();
-        let mut config = Config::new(HardwareAddress::Ethernet(EthernetAddress(seat.mac)));
-        // Two boots of a guest have little in common.
-        let seed = RandomState::new().hash_one(seat.address);
+        let mut config = Config::new(HardwareAddress::Ethernet(EthernetAddress(identity.mac)));
+        // Another seed for each boot of a guest.
+        let seed = RandomState::new().hash_one(identity.address);
         config.random_seed = seed;
         let mut interface = Interface::new(config, &mut card, smoltcp::time::Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
-            addresses.push(IpCidr::new(IpAddress::Ipv4(seat.address), 16)).unwrap();
+            addresses.push(IpCidr::new(IpAddress::Ipv4(identity.address), 16)).unwrap();
         });
         interface.routes_mut().add_default_ipv4_route(GATEWAY).unwrap();
         let sockets = SocketSet::new(Vec::new());
@@ -113,13 +113,13 @@ impl Guest {
         self.inner.work.notify_one();
     }
 
-    /// Sends bytes that need not be a frame.
+    /// Sends raw bytes, which need not be a frame.
     pub(crate) fn send_bytes(&self, bytes: &[u8]) {
         self.inner.state.lock().unwrap().card.departing.extend(bytes);
         self.inner.work.notify_one();
     }
 
-    /// Packets other than TCP that have come so far.
+    /// Packets other than TCP that have arrived so far.
     pub(crate) fn others(&self) -> Vec<Vec<u8>> {
         self.inner.state.lock().unwrap().card.others.clone()
     }
@@ -229,7 +229,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Asks the socket until it has an answer, for half a minute.
+    /// Polls the socket until `ask` returns something, for half a minute.
     async fn when<T>(&self, mut ask: impl FnMut(&mut tcp::Socket<'static>) -> Option<T>) -> T {
         let mut epoch = self.inner.epoch.subscribe();
         let asking = async {
@@ -273,7 +273,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Zero at the end; an error if the connection was reset.
+    /// Returns zero at the end, and an error if the connection was reset.
     pub(crate) async fn read(&self, space: &mut [u8]) -> io::Result<usize> {
         self.when(|socket| match socket.recv_slice(space) {
             Ok(0) => None,

@@ -1,4 +1,4 @@
-//! A guest that does not keep to the rules.
+//! Guests that send invalid, spoofed or too many frames.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -10,32 +10,32 @@ use proptest::prelude::*;
 
 use crate::frames::{ipv4_frame, udp};
 use crate::guest::Guest;
-use crate::world::{GATEWAY, Machine, World, echo_server, eventually, internet, public};
+use crate::world::{GATEWAY, TestVm, World, echo_server, eventually, internet, public};
 
 const NAMES: SocketAddrV4 = SocketAddrV4::new(GATEWAY, 53);
 
-/// The VM is still served: a query is answered.
-async fn still_served(vm: &Machine, guest: &Guest) {
+/// Checks that the VM is still served: a query is answered.
+async fn still_served(vm: &TestVm, guest: &Guest) {
     let before = guest.others().len();
     let body = udp(4999, 53, b"still there?");
-    guest.send_frame(&ipv4_frame(vm.seat.mac, vm.seat.address, GATEWAY, 17, &body, 0));
+    guest.send_frame(&ipv4_frame(vm.identity.mac, vm.identity.address, GATEWAY, 17, &body, 0));
     let answered = |packet: &Vec<u8>| packet.ends_with(b"still there?");
     eventually(|| guest.others()[before..].iter().any(answered).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frames_in_the_name_of_another_are_dropped_and_told() {
+async fn spoofed_frames_are_dropped_and_logged() {
     let world = World::new();
     let vm = world.vm(2, internet());
     let guest = vm.guest().await;
     let other = Ipv4Addr::new(10, 42, 0, 3);
     let other_mac = [0x52, 0x54, 0, 0, 0, 3];
     let query = udp(4001, 53, b"forged");
-    guest.send_frame(&ipv4_frame(other_mac, vm.seat.address, GATEWAY, 17, &query, 0));
-    guest.send_frame(&ipv4_frame(vm.seat.mac, other, GATEWAY, 17, &query, 0));
-    // "10.42.0.3 is at my address", and the same in another's name altogether.
-    for mac in [vm.seat.mac, other_mac] {
-        let head = [&[0xff; 6][..], &vm.seat.mac, &[8, 6]].concat();
+    guest.send_frame(&ipv4_frame(other_mac, vm.identity.address, GATEWAY, 17, &query, 0));
+    guest.send_frame(&ipv4_frame(vm.identity.mac, other, GATEWAY, 17, &query, 0));
+    // ARP claims to be 10.42.0.3, with the own and with another MAC address.
+    for mac in [vm.identity.mac, other_mac] {
+        let head = [&[0xff; 6][..], &vm.identity.mac, &[8, 6]].concat();
         let arp = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &mac, &other.octets(), &[0; 6], &GATEWAY.octets()].concat();
         guest.send_frame(&[head, arp].concat());
     }
@@ -51,7 +51,7 @@ async fn flooding_guest_is_held_to_its_frame_rate() {
     let vm = world.vm(2, internet());
     let guest = vm.guest().await;
     let began = std::time::Instant::now();
-    let junk = [&GATEWAY_MAC[..], &vm.seat.mac, &[0x81, 0], &[0; 40]].concat();
+    let junk = [&GATEWAY_MAC[..], &vm.identity.mac, &[0x81, 0], &[0; 40]].concat();
     (0..200).for_each(|_| guest.send_frame(&junk));
     still_served(&vm, &guest).await;
     let took = began.elapsed();
@@ -60,11 +60,11 @@ async fn flooding_guest_is_held_to_its_frame_rate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fragments_other_protocols_and_what_is_meant_for_many_are_dropped() {
+async fn fragments_and_multicast_are_dropped() {
     let world = World::new();
     let vm = world.vm(2, internet());
     let guest = vm.guest().await;
-    let (mac, address) = (vm.seat.mac, vm.seat.address);
+    let (mac, address) = (vm.identity.mac, vm.identity.address);
     let body = udp(4001, 53, b"in pieces");
     guest.send_frame(&ipv4_frame(mac, address, GATEWAY, 17, &body, 0x2000));
     guest.send_frame(&ipv4_frame(mac, address, GATEWAY, 17, &body, 0x0001));
@@ -85,7 +85,7 @@ async fn fragments_other_protocols_and_what_is_meant_for_many_are_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_length_that_no_frame_has_ends_the_connection_and_the_next_one_works() {
+async fn impossible_frame_length_ends_only_its_connection() {
     let world = World::new();
     world.route(public(7), echo_server().await);
     let vm = world.vm(2, internet());
@@ -99,7 +99,7 @@ async fn a_length_that_no_frame_has_ends_the_connection_and_the_next_one_works()
     assert!(guest.open(public(7)).await.is_ok());
 }
 
-/// Frames from nearly right to not at all.
+/// Frames from nearly valid to random bytes.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let garbage = vec(any::<u8>(), 14..200);
     let typed = (prop_oneof![Just([8_u8, 0]), Just([8, 6])], vec(any::<u8>(), 0..100))

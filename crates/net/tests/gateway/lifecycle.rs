@@ -1,11 +1,11 @@
-//! QEMU comes and goes, and so do VMs.
+//! Reconnects of QEMU, and VMs that end and are detached.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use agentiso_core::network::NetworkPolicy;
-use agentiso_net::gateway::{AttachError, Seat};
+use agentiso_net::gateway::{AttachError, NetIdentity};
 use agentiso_net::log::FlowEvent;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::world::{GATEWAY, World, echo_server, eventually, internet, public};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_reconnect_of_qemu_everything_works() {
+async fn gateway_serves_qemu_after_reconnect() {
     let world = World::new();
     world.route(public(7), echo_server().await);
     let vm = world.vm(2, internet());
@@ -23,19 +23,19 @@ async fn after_a_reconnect_of_qemu_everything_works() {
         stream.write_all(b"hello").await.unwrap();
         assert_eq!(stream.read_exact(5).await.unwrap(), b"hello");
     }
-    // The newest connection counts, even if the one before it is still there.
+    // The newest connection counts, even if the one before it still exists.
     let (_old, new) = (vm.guest().await, vm.guest().await);
     assert!(new.open(public(7)).await.is_ok());
 }
 
-/// Waits for the end of a connection, and says how it ended.
+/// Waits for the end of a connection and returns its error.
 async fn end_of(stream: &mut TcpStream) -> ErrorKind {
     let ended = tokio::time::timeout(Duration::from_secs(5), stream.read_u8()).await;
     ended.expect("it is told at once").unwrap_err().kind()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_machine_had_open_ends_with_it_and_not_with_its_cable() {
+async fn flows_end_with_their_vm_not_its_socket() {
     let world = World::new();
     let policy = NetworkPolicy { allow_inter_vm: true, ..internet() };
     let (vm, other) = (world.vm(2, policy.clone()), world.vm(3, policy));
@@ -52,13 +52,13 @@ async fn what_a_machine_had_open_ends_with_it_and_not_with_its_cable() {
     listener.opened().await.unwrap();
     let neighbour = other.guest().await;
     let from_neighbour = guest.listen(80);
-    let to_guest = neighbour.open(SocketAddrV4::new(vm.seat.address, 80)).await.unwrap();
+    let to_guest = neighbour.open(SocketAddrV4::new(vm.identity.address, 80)).await.unwrap();
     from_neighbour.opened().await.unwrap();
     let at_neighbour = neighbour.listen(81);
-    let _to_neighbour = guest.open(SocketAddrV4::new(other.seat.address, 81)).await.unwrap();
+    let _to_neighbour = guest.open(SocketAddrV4::new(other.identity.address, 81)).await.unwrap();
     at_neighbour.opened().await.unwrap();
 
-    // Another daemon, or QEMU itself, plugs the cable in again.
+    // QEMU connects again, as after a restart of the daemon.
     drop(guest);
     let _guest = vm.guest().await;
     assert_eq!(vm.attachment.open_flows(), 2);
@@ -74,19 +74,22 @@ async fn what_a_machine_had_open_ends_with_it_and_not_with_its_cable() {
     }
     assert_eq!(vm.find(FlowEvent::Closed).len(), 3);
 
-    // Nobody has the seat, and nobody waits for who might.
+    // No VM runs, and new connections are refused at once.
     let late = match TcpStream::connect(at_forward).await {
         Ok(mut late) => end_of(&mut late).await,
-        // It came before the client was told that it was connected.
+        // The reset came before `connect` returned.
         Err(error) => error.kind(),
     };
     assert_eq!(late, ErrorKind::ConnectionReset);
-    assert_eq!(vm.recorded(FlowEvent::Refused).await.message.as_deref(), Some("the workspace does not run"));
-    let _begun = neighbour.begin(SocketAddrV4::new(vm.seat.address, 80), 4096);
+    assert_eq!(
+        vm.recorded(FlowEvent::Refused).await.message.as_deref(),
+        Some("the workspace is not running")
+    );
+    let _begun = neighbour.begin(SocketAddrV4::new(vm.identity.address, 80), 4096);
     let refused = other.recorded(FlowEvent::Refused).await;
-    assert_eq!(refused.message.as_deref(), Some("the other VM does not run"));
+    assert_eq!(refused.message.as_deref(), Some("the other VM is not running"));
 
-    // Whoever has it next begins from nothing.
+    // The next VM starts afresh.
     vm.attachment.occupy();
     let guest = vm.guest().await;
     let listener = guest.listen(8080);
@@ -98,7 +101,7 @@ async fn what_a_machine_had_open_ends_with_it_and_not_with_its_cable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_detached_vm_leaves_nothing_behind() {
+async fn detached_vm_leaves_nothing_at_the_gateway() {
     let world = World::new();
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     world.route(public(80), server.local_addr().unwrap());
@@ -106,14 +109,14 @@ async fn a_detached_vm_leaves_nothing_behind() {
     let guest = vm.guest().await;
     let (stream, accepted) = tokio::join!(guest.open(public(80)), server.accept());
     let (_stream, (mut accepted, _)) = (stream.unwrap(), accepted.unwrap());
-    // One that never gets an answer.
+    // A connection that never gets an answer.
     let _waiting = guest.begin(public(81), 4096);
     let _listener = guest.listen(8080);
     let forward = vm.attachment.add_forward(8080, None).unwrap();
     let client = TcpStream::connect((Ipv4Addr::LOCALHOST, forward.host_port)).await.unwrap();
     eventually(|| (vm.attachment.open_flows() == 3).then_some(())).await;
 
-    // Returns when the last task has ended.
+    // `detach` returns when the last task has ended.
     tokio::time::timeout(Duration::from_secs(5), vm.attachment.detach()).await.unwrap();
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, forward.host_port)).await.is_err());
     assert!(UnixStream::connect(&vm.socket).await.is_err());
@@ -124,19 +127,19 @@ async fn a_detached_vm_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_is_one_vms_until_it_is_detached() {
+async fn address_belongs_to_one_attached_vm() {
     let world = World::new();
     let vm = world.vm(2, internet());
     let dir = tempfile::tempdir().unwrap();
     let attach = |address, name: &str| {
         let listener = UnixListener::bind(dir.path().join(name)).unwrap();
-        let seat = Seat { name: name.to_owned(), mac: [2; 6], address };
-        world.gateway.attach(seat, vm.guard.clone(), vm.log.clone(), listener)
+        let identity = NetIdentity { name: name.to_owned(), mac: [2; 6], address };
+        world.gateway.attach(identity, vm.guard.clone(), vm.log.clone(), listener)
     };
-    assert!(matches!(attach(vm.seat.address, "a"), Err(AttachError::Taken { .. })));
+    assert!(matches!(attach(vm.identity.address, "a"), Err(AttachError::Taken { .. })));
     assert!(matches!(attach(GATEWAY, "b"), Err(AttachError::Foreign { .. })));
     assert!(matches!(attach(Ipv4Addr::new(192, 168, 0, 2), "c"), Err(AttachError::Foreign { .. })));
-    let address = vm.seat.address;
+    let address = vm.identity.address;
     drop(vm.attachment);
     assert!(attach(address, "d").is_ok());
 }

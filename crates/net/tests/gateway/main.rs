@@ -1,6 +1,6 @@
-//! The gateway against a guest that is a TCP/IP stack of its own and servers on the loopback.
+//! Tests the gateway with a guest that is a TCP/IP stack of its own and servers on the loopback.
 //!
-//! Nothing leaves the machine: a dialer of the tests maps addresses that look public to ports of the loopback.
+//! Nothing leaves the host: the dialer of the tests maps addresses that look public to ports of the loopback.
 
 mod forward;
 mod frames;

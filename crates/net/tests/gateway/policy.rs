@@ -1,4 +1,4 @@
-//! What the policy forbids does not happen, fails at once, and is told.
+//! Flows that the policy forbids fail at once and are logged.
 
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
@@ -13,7 +13,7 @@ use crate::frames::{ipv4_frame, udp};
 use crate::world::{GATEWAY, World, echo_server, eventually, internet, public, server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_permission_a_connection_is_reset_and_a_datagram_is_answered() {
+async fn refused_connections_are_reset_and_datagrams_answered() {
     let world = World::new();
     world.route(public(7), echo_server().await);
     let vm = world.vm(2, NetworkPolicy::default());
@@ -24,15 +24,15 @@ async fn without_permission_a_connection_is_reset_and_a_datagram_is_answered() {
     assert!(refused.message.is_some_and(|message| message.contains("allow_")));
 
     let body = udp(5000, 7, b"hello");
-    guest.send_frame(&ipv4_frame(vm.seat.mac, vm.seat.address, *public(7).ip(), 17, &body, 0));
+    guest.send_frame(&ipv4_frame(vm.identity.mac, vm.identity.address, *public(7).ip(), 17, &body, 0));
     let message = eventually(|| guest.others().into_iter().next()).await;
     assert_eq!((message[9], message[20], message[21]), (1, 3, 13), "administratively prohibited");
-    assert_eq!(message[28..48][12..20], [vm.seat.address.octets(), public(7).ip().octets()].concat());
+    assert_eq!(message[28..48][12..20], [vm.identity.address.octets(), public(7).ip().octets()].concat());
     assert_eq!(vm.attachment.open_flows(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_host_is_not_reachable_even_with_the_internet() {
+async fn internet_policy_does_not_open_the_host() {
     let world = World::new();
     let address = echo_server().await;
     let vm = world.vm(2, internet());
@@ -45,7 +45,7 @@ async fn the_host_is_not_reachable_even_with_the_internet() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_download_ends_when_the_policy_no_longer_allows_it() {
+async fn policy_change_ends_a_running_download() {
     let world = World::new();
     let endless =
         server(async |mut stream: TcpStream| while stream.write_all(&[7; 10_000]).await.is_ok() {}).await;
@@ -73,7 +73,7 @@ async fn a_download_ends_when_the_policy_no_longer_allows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_byte_leaves_before_it_is_known_whom_it_is_for() {
+async fn no_byte_leaves_before_its_host_is_known() {
     let world = World::new();
     world.route(public(80), echo_server().await);
     let rule = DomainRule::parse("good.example").unwrap();
@@ -102,7 +102,7 @@ async fn no_byte_leaves_before_it_is_known_whom_it_is_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nameless_connections_carry_nothing_under_deny_list() {
     let world = World::new();
-    // It speaks first, and repeats what it is told.
+    // A server that sends first, and then echoes.
     let talkative = server(async |mut stream: TcpStream| {
         let _ = stream.write_all(b"welcome").await;
         let (mut from, mut to) = stream.split();
@@ -140,7 +140,7 @@ async fn nameless_connections_carry_nothing_under_deny_list() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_limit_of_the_bandwidth_is_felt_and_can_be_lifted() {
+async fn bandwidth_limit_applies_and_can_be_lifted() {
     let world = World::new();
     let slow = server(async |mut stream: TcpStream| {
         while let Ok(count) = stream.read_u32().await {

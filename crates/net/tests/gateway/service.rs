@@ -15,13 +15,13 @@ use crate::world::{GATEWAY, World, eventually};
 
 const PORT: u16 = 3100;
 
-/// Tells everybody who they are, and then waits for their end.
+/// Sends each guest its own address, and then waits for its end.
 #[derive(Debug, Default)]
 struct Mirror {
     served: Arc<AtomicUsize>,
 }
 
-/// At another port, for the first guest alone.
+/// A service at another port, for the first guest only.
 #[derive(Debug)]
 struct Private;
 
@@ -64,7 +64,7 @@ impl Service for Mirror {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_guest_without_a_network_reaches_the_service_and_is_known_there() {
+async fn isolated_guest_reaches_the_gateway_service() {
     let mirror = Arc::new(Mirror::default());
     let served = mirror.served.clone();
     let world = World::with(|settings| settings.services = vec![mirror]);
@@ -75,7 +75,7 @@ async fn a_guest_without_a_network_reaches_the_service_and_is_known_there() {
         let expected = format!("10.42.0.{number}");
         assert_eq!(stream.read_exact(expected.len()).await.unwrap(), expected.as_bytes());
         assert_eq!(vm.find(FlowEvent::Opened).len(), 1);
-        // Whatever way a guest goes, the service does not wait for it any longer.
+        // The service is dropped, however its guest ends.
         match number {
             2 => stream.reset(),
             _ => drop(vm),
@@ -100,7 +100,7 @@ async fn other_ports_of_the_gateway_stay_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_refuses_whom_it_does_not_admit_at_once_and_the_log_says_so() {
+async fn service_refuses_and_logs_unadmitted_guests() {
     let world =
         World::with(|settings| settings.services = vec![Arc::new(Mirror::default()), Arc::new(Private)]);
     let (first, second) = (world.vm(2, NetworkPolicy::default()), world.vm(3, NetworkPolicy::default()));

@@ -15,11 +15,11 @@ use crate::world::{
 
 const MB: usize = 1 << 20;
 
-/// Tens of MB where the code is fast; without optimisation less is as good a test.
+/// Bytes of a bulk transfer; fewer without optimisation, where the code is slow.
 const BULK: usize = if cfg!(debug_assertions) { 24 * MB } else { 512 * MB };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_guest_says_comes_back_from_an_echo() {
+async fn echo_server_returns_what_the_guest_sends() {
     let world = World::new();
     world.route(public(7), echo_server().await);
     let vm = world.vm(2, internet());
@@ -38,13 +38,13 @@ async fn what_the_guest_says_comes_back_from_an_echo() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_ends_with_the_guest_is_one_packet_for_it() {
+async fn both_ends_closing_sends_one_packet() {
     let world = World::new();
     world.route(public(7), echo_server().await);
     let vm = world.vm(2, internet());
     let guest = vm.guest().await;
     let sent = || vm.attachment.counters().frames_down;
-    // A server that takes longer on a busy host makes it two.
+    // On a busy host the server may take longer, which makes it two packets.
     for _ in 0..50 {
         let stream = guest.open(public(7)).await.unwrap();
         let before = settled(sent).await;
@@ -59,12 +59,12 @@ async fn a_server_that_ends_with_the_guest_is_one_packet_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_ends_of_several_connections_come_together() {
+async fn connection_ends_reach_the_guest_together() {
     let world = World::new();
     world.route(public(7), echo_server().await);
     let vm = world.vm(2, internet());
     let guest = vm.guest().await;
-    // On a busy host they may not all be ready in time.
+    // On a busy host not all of them may be ready in time.
     for _ in 0..50 {
         let streams = join_all((0..8).map(|_| guest.open(public(7)))).await;
         let sent = || vm.attachment.counters().frames_down;
@@ -84,7 +84,7 @@ async fn the_ends_of_several_connections_come_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_an_answer_is_not_kept_waiting_for_others() {
+async fn end_of_an_answer_is_not_delayed() {
     let world = World::new();
     let answering = server(|mut stream: TcpStream| async move {
         stream.read_to_end(&mut Vec::new()).await.unwrap();
@@ -93,7 +93,7 @@ async fn the_end_of_an_answer_is_not_kept_waiting_for_others() {
     world.route(public(80), answering.await);
     let vm = world.vm(2, internet());
     let guest = vm.guest().await;
-    // A busy host may be slow as often as it likes, but not every time.
+    // A busy host may be slow in some rounds, but not in all.
     for _ in 0..50 {
         let stream = guest.open(public(80)).await.unwrap();
         let begun = Instant::now();
@@ -106,11 +106,11 @@ async fn the_end_of_an_answer_is_not_kept_waiting_for_others() {
     panic!("the end of an answer always took as long as frames are gathered");
 }
 
-/// How often a number must be the same to be settled.
+/// Number of unchanged reads after which a count is settled.
 const LOOKS: u32 = 5;
 
-/// What has been counted when nothing more is. A frame is counted after it was written, and so perhaps after the guest
-/// has read it.
+/// The count when it no longer grows. A frame is counted after it was written, and so perhaps after the guest has read
+/// it.
 async fn settled(count: impl Fn() -> u64) -> u64 {
     let (mut last, mut same) = (count(), 0);
     let is_settled = || {
@@ -123,7 +123,7 @@ async fn settled(count: impl Fn() -> u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_download_arrives_whole() {
+async fn download_arrives_whole() {
     let world = World::new();
     world.route(public(80), source_server(BULK).await);
     let vm = world.vm(2, internet());
@@ -137,7 +137,7 @@ async fn a_download_arrives_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_arrives_whole() {
+async fn upload_arrives_whole() {
     let world = World::new();
     world.route(public(80), sink_server().await);
     let vm = world.vm(2, internet());
@@ -155,7 +155,7 @@ async fn an_upload_arrives_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_ends_first_still_hears_the_guest() {
+async fn half_closed_server_still_hears_the_guest() {
     let world = World::new();
     let address = server(async |mut stream: TcpStream| {
         stream.write_all(b"all I have").await.unwrap();
@@ -177,7 +177,7 @@ async fn a_server_that_ends_first_still_hears_the_guest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reset_of_the_server_resets_the_guest_and_the_other_way_round() {
+async fn resets_pass_in_both_directions() {
     let world = World::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     world.route(public(80), listener.local_addr().unwrap());
@@ -205,7 +205,7 @@ async fn a_reset_of_the_server_resets_the_guest_and_the_other_way_round() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_refuses_refuses_the_guest() {
+async fn server_refusal_reaches_the_guest() {
     let world = World::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     world.route(public(80), listener.local_addr().unwrap());
@@ -218,7 +218,7 @@ async fn a_server_that_refuses_refuses_the_guest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_does_not_answer_is_told_as_unreachable() {
+async fn silent_server_is_reported_unreachable() {
     let world = World::with(|settings| settings.connect_deadline = Duration::from_millis(100));
     let vm = world.vm(2, internet());
     let guest = vm.guest().await;
@@ -249,7 +249,7 @@ async fn five_hundred_connections_at_once_all_work() {
     eventually(|| (vm.attachment.open_flows() == 0).then_some(())).await;
 }
 
-/// Memory of this process that is really there, in MiB.
+/// Resident memory of this process, in MiB.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
@@ -266,7 +266,7 @@ async fn connections_have_a_bounded_memory_and_return_it() {
     let vm = world.vm(2, internet());
     let guest = vm.guest().await;
     let before = resident();
-    // They read nothing, so what the servers send fills the gateway.
+    // They read nothing, so the servers' bytes fill the gateway.
     let streams: Vec<_> = (0..CONNECTIONS).map(|_| guest.begin(public(80), 2048)).collect();
     join_all(streams.iter().map(async |stream| stream.opened().await.unwrap())).await;
     let (used, most) = vm.attachment.buffered();
@@ -289,7 +289,7 @@ async fn connections_have_a_bounded_memory_and_return_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beyond_its_limit_a_vm_is_refused_and_told_so() {
+async fn connections_beyond_the_limit_are_refused() {
     let world = World::with(|settings| settings.limits = Limits { flows: 3, ..Limits::DEFAULT });
     world.route(public(7), echo_server().await);
     let vm = world.vm(2, internet());

@@ -9,14 +9,14 @@ use tokio::net::UdpSocket;
 
 use crate::frames::{ipv4_frame, udp};
 use crate::guest::Guest;
-use crate::world::{GATEWAY, Machine, World, eventually, internet, public};
+use crate::world::{GATEWAY, TestVm, World, eventually, internet, public};
 
-fn send(vm: &Machine, guest: &Guest, port: u16, to: SocketAddrV4, payload: &[u8]) {
+fn send(vm: &TestVm, guest: &Guest, port: u16, to: SocketAddrV4, payload: &[u8]) {
     let body = udp(port, to.port(), payload);
-    guest.send_frame(&ipv4_frame(vm.seat.mac, vm.seat.address, *to.ip(), 17, &body, 0));
+    guest.send_frame(&ipv4_frame(vm.identity.mac, vm.identity.address, *to.ip(), 17, &body, 0));
 }
 
-/// The payload of the first datagram to this port that came.
+/// The payload of the first datagram that arrived at this port.
 async fn received(guest: &Guest, port: u16) -> Vec<u8> {
     let mine = |packet: &Vec<u8>| packet[9] == 17 && packet[22..24] == port.to_be_bytes();
     let packet = eventually(|| guest.others().into_iter().find(mine)).await;
@@ -37,7 +37,7 @@ async fn echo() -> std::net::SocketAddr {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn datagrams_go_out_and_come_back_to_the_port_they_came_from() {
+async fn datagram_answers_return_to_their_source_port() {
     let world = World::new();
     world.route(public(123), echo().await);
     let vm = world.vm(2, internet());
@@ -52,7 +52,7 @@ async fn datagrams_go_out_and_come_back_to_the_port_they_came_from() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_port_where_nobody_listens_is_told_as_unreachable() {
+async fn closed_udp_port_is_reported_unreachable() {
     let world = World::new();
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     world.route(public(123), socket.local_addr().unwrap());
@@ -66,7 +66,7 @@ async fn a_port_where_nobody_listens_is_told_as_unreachable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_oldest_association_makes_room_for_a_new_one() {
+async fn oldest_association_makes_room() {
     let world = World::with(|settings| settings.limits = Limits { associations: 4, ..Limits::DEFAULT });
     world.route(public(123), echo().await);
     let vm = world.vm(2, internet());
@@ -105,7 +105,7 @@ async fn names_are_answered_over_udp_and_tcp() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_gateway_answers_a_ping_and_nobody_else_does() {
+async fn only_the_gateway_answers_a_ping() {
     let world = World::new();
     let vm = world.vm(2, internet());
     let guest = vm.guest().await;
@@ -113,7 +113,7 @@ async fn the_gateway_answers_a_ping_and_nobody_else_does() {
     let sum = ping.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum::<u32>();
     ping[2..4].copy_from_slice(&(!(sum as u16)).to_be_bytes());
     for target in [GATEWAY, Ipv4Addr::new(198, 51, 100, 9)] {
-        guest.send_frame(&ipv4_frame(vm.seat.mac, vm.seat.address, target, 1, &ping, 0));
+        guest.send_frame(&ipv4_frame(vm.identity.mac, vm.identity.address, target, 1, &ping, 0));
     }
     let answers = eventually(|| Some(guest.others()).filter(|answers| answers.len() == 2)).await;
     assert_eq!((answers[0][20], &answers[0][24..]), (0, &ping[4..]));

@@ -1,4 +1,4 @@
-//! From one VM to another.
+//! Connections from one VM to another.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -9,17 +9,17 @@ use agentiso_net::log::FlowEvent;
 
 use crate::frames::{ipv4_frame, udp};
 use crate::guest::{Guest, Stream};
-use crate::world::{GATEWAY, Machine, World, eventually};
+use crate::world::{GATEWAY, TestVm, World, eventually};
 
 fn open_to_others(allowed_ports: Vec<u16>) -> NetworkPolicy {
     NetworkPolicy { allow_inter_vm: true, allowed_ports, ..NetworkPolicy::default() }
 }
 
-fn at(vm: &Machine, port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(vm.seat.address, port)
+fn at(vm: &TestVm, port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(vm.identity.address, port)
 }
 
-/// Says something from one guest to a listener in another and hears the answer.
+/// Sends a question from one guest to a listener in another, and returns the answer.
 async fn talk(from: &Guest, to: SocketAddrV4, listener: &Stream) -> (Stream, Vec<u8>) {
     let stream = from.open(to).await.unwrap();
     stream.write_all(b"question").await.unwrap();
@@ -31,7 +31,7 @@ async fn talk(from: &Guest, to: SocketAddrV4, listener: &Stream) -> (Stream, Vec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_vms_that_both_allow_it_talk_until_one_does_not() {
+async fn vms_talk_while_both_allow_it() {
     let world = World::new();
     let (one, two) = (world.vm(2, open_to_others(vec![])), world.vm(3, open_to_others(vec![])));
     let (first, second) = (one.guest().await, two.guest().await);
@@ -40,7 +40,7 @@ async fn two_vms_that_both_allow_it_talk_until_one_does_not() {
     assert_eq!(answer, b"answer");
     assert_eq!(one.recorded(FlowEvent::Opened).await.name.as_deref(), Some("vm3"));
     two.guard.set_policy(NetworkPolicy::default());
-    // Both learn of it without saying a word.
+    // Both are reset without sending anything.
     assert_eq!(stream.read(&mut [0; 8]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
     assert_eq!(listener.read(&mut [0; 8]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
     let closed = one.recorded(FlowEvent::Closed).await;
@@ -49,7 +49,7 @@ async fn two_vms_that_both_allow_it_talk_until_one_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_still_allowed_goes_on_and_a_vm_that_goes_ends_what_it_had() {
+async fn vm_connections_last_while_allowed_and_attached() {
     let world = World::new();
     let (one, two) = (world.vm(2, open_to_others(vec![])), world.vm(3, open_to_others(vec![])));
     let (first, second) = (one.guest().await, two.guest().await);
@@ -72,7 +72,7 @@ async fn what_is_still_allowed_goes_on_and_a_vm_that_goes_ends_what_it_had() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_vm_that_does_not_allow_it_is_enough() {
+async fn one_unwilling_vm_prevents_a_connection() {
     let world = World::new();
     let (one, two) = (world.vm(2, open_to_others(vec![])), world.vm(3, NetworkPolicy::default()));
     let (first, second) = (one.guest().await, two.guest().await);
@@ -80,14 +80,14 @@ async fn one_vm_that_does_not_allow_it_is_enough() {
     assert_eq!(first.open(at(&two, 80)).await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
     assert_eq!(second.open(at(&one, 80)).await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
     assert!(one.recorded(FlowEvent::Refused).await.message.unwrap().contains("allow_inter_vm"));
-    // The same for one that is not there.
+    // The same for a VM that does not exist.
     let nobody = SocketAddrV4::new(std::net::Ipv4Addr::new(10, 42, 0, 9), 80);
     assert_eq!(first.open(nobody).await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
     assert_eq!(two.attachment.counters().frames_down, 2, "an ARP answer and a reset of its own");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn vms_of_one_group_talk_whatever_else_they_allow() {
+async fn vms_of_one_group_talk() {
     let world = World::new();
     let (one, two) = (world.vm(2, NetworkPolicy::default()), world.vm(3, NetworkPolicy::default()));
     let (first, second) = (one.guest().await, two.guest().await);
@@ -100,7 +100,7 @@ async fn vms_of_one_group_talk_whatever_else_they_allow() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_allowed_ports_can_be_opened_and_replies_pass() {
+async fn allowed_ports_limit_openings_not_replies() {
     let world = World::new();
     let (one, two) = (world.vm(2, open_to_others(vec![9])), world.vm(3, open_to_others(vec![80])));
     let (first, second) = (one.guest().await, two.guest().await);
@@ -111,14 +111,14 @@ async fn only_allowed_ports_can_be_opened_and_replies_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_vm_finds_by_name_only_whom_it_may_reach() {
+async fn vm_resolves_only_reachable_vms() {
     let world = World::new();
     let (one, _two) = (world.vm(2, open_to_others(vec![])), world.vm(3, open_to_others(vec![])));
     let _three = world.vm(4, NetworkPolicy::default());
     let first = one.guest().await;
     for (port, name) in [(4001, "vm3"), (4002, "vm4")] {
         let body = udp(port, 53, name.as_bytes());
-        first.send_frame(&ipv4_frame(one.seat.mac, one.seat.address, GATEWAY, 17, &body, 0));
+        first.send_frame(&ipv4_frame(one.identity.mac, one.identity.address, GATEWAY, 17, &body, 0));
     }
     let answers = eventually(|| Some(first.others()).filter(|answers| answers.len() == 2)).await;
     let mut answers: Vec<_> = answers.iter().map(|packet| &packet[28..]).collect();

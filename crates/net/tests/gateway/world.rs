@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agentiso_core::network::NetworkPolicy;
 use agentiso_net::dns::{Neighbours, RefusedName, Reply};
-use agentiso_net::gateway::{Attachment, Dialer, Gateway, GatewaySettings, Names, Seat};
+use agentiso_net::gateway::{Attachment, Dialer, Gateway, GatewaySettings, Names, NetIdentity};
 use agentiso_net::log::{FlowEvent, FlowLog, FlowRecord};
 use agentiso_net::rules::{Guard, HostAddresses, Refusal, RefusalCode, Transport};
 use futures::future::BoxFuture;
@@ -21,7 +21,7 @@ use crate::guest::Guest;
 
 pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 1);
 
-/// An address that looks public and is nobody's.
+/// An address that looks public and is not in use.
 pub(crate) fn public(port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, 7), port)
 }
@@ -30,7 +30,7 @@ pub(crate) fn internet() -> NetworkPolicy {
     NetworkPolicy { allow_internet: true, ..NetworkPolicy::default() }
 }
 
-/// Leads to the loopback. An address that it does not know never answers.
+/// A dialer that connects to the loopback. Addresses without a route never answer.
 #[derive(Debug, Default)]
 pub(crate) struct TestDialer {
     routes: Mutex<HashMap<SocketAddrV4, SocketAddr>>,
@@ -61,7 +61,7 @@ impl Dialer for TestDialer {
     }
 }
 
-/// Answers a name with the address of the neighbour that has it, and everything else with itself.
+/// A name service that answers the name of a neighbour with its address, and echoes everything else.
 #[derive(Debug)]
 struct TestNames;
 
@@ -103,14 +103,14 @@ impl World {
         Self { gateway: Gateway::new(settings), dialer, dir: tempfile::tempdir().unwrap() }
     }
 
-    /// Lets an address lead to a server.
+    /// Routes an address to a server.
     pub(crate) fn route(&self, to: SocketAddrV4, server: SocketAddr) {
         self.dialer.routes.lock().unwrap().insert(to, server);
     }
 
     /// A VM whose address ends in `number`.
-    pub(crate) fn vm(&self, number: u8, policy: NetworkPolicy) -> Machine {
-        let seat = Seat {
+    pub(crate) fn vm(&self, number: u8, policy: NetworkPolicy) -> TestVm {
+        let identity = NetIdentity {
             name: format!("vm{number}"),
             mac: [0x52, 0x54, 0, 0, 0, number],
             address: Ipv4Addr::new(10, 42, 0, number),
@@ -119,36 +119,36 @@ impl World {
         let listener = UnixListener::bind(&socket).unwrap();
         let guard = Guard::new(policy, HostAddresses::fixed([]), GATEWAY);
         let log = FlowLog::new();
-        let attachment = self.gateway.attach(seat.clone(), guard.clone(), log.clone(), listener).unwrap();
-        Machine { seat, guard, log, attachment, socket }
+        let attachment = self.gateway.attach(identity.clone(), guard.clone(), log.clone(), listener).unwrap();
+        TestVm { identity, guard, log, attachment, socket }
     }
 }
 
-pub(crate) struct Machine {
-    pub(crate) seat: Seat,
+pub(crate) struct TestVm {
+    pub(crate) identity: NetIdentity,
     pub(crate) guard: Guard,
     pub(crate) log: FlowLog,
     pub(crate) attachment: Attachment,
     pub(crate) socket: PathBuf,
 }
 
-impl Machine {
-    /// A guest on a new connection, as QEMU would make it.
+impl TestVm {
+    /// A guest on a new connection, as QEMU opens it.
     pub(crate) async fn guest(&self) -> Guest {
-        Guest::connect(&self.socket, &self.seat).await
+        Guest::connect(&self.socket, &self.identity).await
     }
 
     pub(crate) fn find(&self, event: FlowEvent) -> Vec<FlowRecord> {
         self.log.tail(1000).into_iter().filter(|record| record.event == event).collect()
     }
 
-    /// The first record of such an event, which may still be on its way.
+    /// Waits for the first record of this event.
     pub(crate) async fn recorded(&self, event: FlowEvent) -> FlowRecord {
         eventually(|| self.find(event).into_iter().next()).await
     }
 }
 
-/// Asks until there is an answer, for ten seconds.
+/// Polls until there is an answer, for ten seconds.
 pub(crate) async fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     let asking = async {
         loop {
@@ -161,7 +161,7 @@ pub(crate) async fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     tokio::time::timeout(Duration::from_secs(10), asking).await.expect("it did not happen")
 }
 
-/// A server that does the same with every connection. It ends with the test's runtime.
+/// A server that treats every connection the same. It ends with the test's runtime.
 pub(crate) async fn server<F: Future<Output = ()> + Send>(
     serve: impl Fn(TcpStream) -> F + Clone + Send + 'static,
 ) -> SocketAddr {
@@ -198,7 +198,7 @@ pub(crate) async fn sink_server() -> SocketAddr {
     .await
 }
 
-/// A server that sends so many bytes of a [`pattern`] and closes.
+/// A server that sends this many bytes of a [`pattern`] and closes.
 pub(crate) async fn source_server(length: usize) -> SocketAddr {
     server(move |mut stream: TcpStream| async move {
         let block = pattern();
@@ -214,12 +214,12 @@ pub(crate) async fn source_server(length: usize) -> SocketAddr {
     .await
 }
 
-/// Bytes of which none looks like its neighbours. Its length divides no buffer's.
+/// Bytes that differ from their neighbours. Their number divides no buffer size.
 pub(crate) fn pattern() -> Vec<u8> {
     (0..99_991_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// Compares what arrives with the [`pattern`], over and over.
+/// Compares received bytes with the repeated [`pattern`].
 #[derive(Debug)]
 pub(crate) struct Check {
     pattern: Vec<u8>,

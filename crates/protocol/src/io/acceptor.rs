@@ -1,4 +1,4 @@
-//! The guest's end: one port, one connection after another.
+//! The guest's end of the link: accepts one connection after another on one port.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,38 +15,41 @@ use crate::link::{Event, Nonce, farewell, sync_ack};
 /// Waits for openings on a stream.
 #[derive(Debug)]
 pub struct Acceptor<S> {
-    place: Place<S>,
+    core: CoreState<S>,
 }
 
+/// The stream with its codec state, between connections or while one uses it.
 #[derive(Debug)]
-enum Place<S> {
-    Here(Core<S>),
-    /// The connection has it and sends it back when it is dropped.
-    Lent(oneshot::Receiver<Core<S>>),
-    Gone,
+enum CoreState<S> {
+    /// No connection uses it.
+    Idle(Core<S>),
+    /// The connection has the stream and sends it back when it is dropped.
+    InUse(oneshot::Receiver<Core<S>>),
+    /// A connection ended without sending it back.
+    Lost,
 }
 
-/// Why no connection was accepted.
+/// The reason for which no connection was accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
-    /// Nobody is at the other end.
-    #[error("the host hung up")]
+    /// The host is not connected.
+    #[error("the host closed the connection")]
     HungUp,
     /// The stream failed.
     #[error("the link to the host failed")]
     Stream(#[source] io::Error),
     /// A connection ended without giving the stream back.
-    #[error("the link was lost with its connection")]
+    #[error("the link to the host was lost")]
     Gone,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Acceptor<S> {
-    /// Takes over a stream whose state is unknown. A host that is connected to a predecessor on it will be told that
-    /// this connection is over.
+    /// Takes over a stream whose state is unknown. If the host still has a connection to an earlier agent on it, the
+    /// host is told that this connection has ended.
     pub fn new(stream: S) -> Self {
         let mut core = Core::new(stream);
         core.push(&farewell());
-        Self { place: Place::Here(core) }
+        Self { core: CoreState::Idle(core) }
     }
 
     /// The stream, once the last connection was dropped.
@@ -54,7 +57,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Acceptor<S> {
         Ok(&mut self.core().await?.stream)
     }
 
-    /// Waits for the host to open a connection and answers it. The connection before must have been dropped.
+    /// Waits for the host to open a connection and answers it. The previous connection must have been dropped.
     pub async fn accept(&mut self) -> Result<LinkStream<S>, AcceptError> {
         let core = self.core().await?;
         let nonce = match core.requested.take() {
@@ -64,25 +67,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Acceptor<S> {
         core.discard_output();
         core.push(&sync_ack(&nonce));
         poll_fn(|cx| core.poll_drain(cx)).await.map_err(AcceptError::Stream)?;
-        let (home, back) = oneshot::channel();
-        match mem::replace(&mut self.place, Place::Lent(back)) {
-            Place::Here(core) => Ok(LinkStream::new(core, Side::Guest { nonce, home: Some(home) })),
-            Place::Lent(_) | Place::Gone => Err(AcceptError::Gone),
+        let (give_back, returned) = oneshot::channel();
+        match mem::replace(&mut self.core, CoreState::InUse(returned)) {
+            CoreState::Idle(core) => {
+                Ok(LinkStream::new(core, Side::Guest { nonce, give_back: Some(give_back) }))
+            }
+            CoreState::InUse(_) | CoreState::Lost => Err(AcceptError::Gone),
         }
     }
 
     async fn core(&mut self) -> Result<&mut Core<S>, AcceptError> {
-        if let Place::Lent(back) = &mut self.place {
-            self.place = back.await.map_or(Place::Gone, Place::Here);
+        if let CoreState::InUse(returned) = &mut self.core {
+            self.core = returned.await.map_or(CoreState::Lost, CoreState::Idle);
         }
-        match &mut self.place {
-            Place::Here(core) => Ok(core),
-            Place::Lent(_) | Place::Gone => Err(AcceptError::Gone),
+        match &mut self.core {
+            CoreState::Idle(core) => Ok(core),
+            CoreState::InUse(_) | CoreState::Lost => Err(AcceptError::Gone),
         }
     }
 }
 
-/// Reads up to the next SYNC; all else is the rest of an ended connection.
+/// Reads up to the next SYNC. Everything before it belongs to an ended connection and is skipped.
 async fn next_sync<S: AsyncRead + AsyncWrite + Unpin>(core: &mut Core<S>) -> Result<Nonce, AcceptError> {
     loop {
         let mut input: &[u8] = &core.input;
@@ -104,8 +109,8 @@ async fn next_sync<S: AsyncRead + AsyncWrite + Unpin>(core: &mut Core<S>) -> Res
         let received = poll_fn(|cx| {
             let received = core.poll_fill(cx);
             if received.is_pending() {
-                // The farewell, if somebody listens. Whether it went out shows when a host is told; failures show
-                // in reading as well.
+                // Sends the farewell if the host is connected. The result is ignored: a failed stream fails in reading
+                // as well.
                 drop(core.poll_drain(cx));
             }
             received

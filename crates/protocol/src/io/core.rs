@@ -1,4 +1,4 @@
-//! The byte stream with its codec state: everything that outlives a connection.
+//! The byte stream with its codec state, which both outlive a connection.
 
 use std::io;
 use std::io::IoSlice;
@@ -24,7 +24,7 @@ pub(super) struct Core<S> {
     pub(super) input: BytesMut,
     /// Encoded and not yet sent; begins in the middle of a frame after a partial write.
     output: BytesMut,
-    /// The connection that a SYNC asked for and that has not begun.
+    /// The connection that a SYNC requested and that is not accepted yet.
     pub(super) requested: Option<Nonce>,
 }
 
@@ -39,7 +39,7 @@ impl<S> Core<S> {
         }
     }
 
-    /// Forgets what an ended connection did not send.
+    /// Discards the unsent bytes of an ended connection.
     pub(super) fn discard_output(&mut self) {
         self.output.clear();
     }
@@ -69,7 +69,7 @@ impl<S> Core<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Core<S> {
-    /// Receives more input; the number of bytes, 0 at the end of the stream.
+    /// Receives more input. Returns the number of bytes, 0 at the end of the stream.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.input.reserve(READ_BYTES);
         let spare = &mut self.input.spare_capacity_mut()[..READ_BYTES];
@@ -82,7 +82,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Core<S> {
         Poll::Ready(Ok(received))
     }
 
-    /// Sends everything that is encoded.
+    /// Sends all encoded bytes.
     pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.output.is_empty() {
             let sent = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.output))?;

@@ -1,4 +1,4 @@
-//! The link as tokio streams: what HTTP/2 reads and writes.
+//! The link as tokio streams, which HTTP/2 reads and writes.
 //!
 //! [`LinkStream`] is one connection on either side. The guest's port outlives connections, so [`Acceptor`] owns it
 //! between them and gets it back when a stream is dropped.

@@ -1,4 +1,4 @@
-//! The host's end: opens a connection on a stream of which nothing is known.
+//! The host's end of the link: opens a connection on a stream whose state is unknown.
 
 use std::io;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use super::core::Core;
 use super::stream::{LinkStream, Side};
 use crate::link::{AckSearch, Nonce, opening};
 
-/// How long the guest may stay silent before the opening is repeated. An opening gets lost when the agent dies
-/// between reading and answering it; a guest that merely boots keeps it waiting in the port.
+/// The time without an answer after which the opening is repeated. An opening gets lost when the agent dies between
+/// reading and answering it. While the guest boots, the opening waits in the port.
 const REPEAT_AFTER: Duration = Duration::from_secs(1);
 
-/// Why no connection came about.
+/// The reason for which no connection was opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The guest did not answer in time.
     #[error("the guest agent did not answer in time")]
     Deadline,
-    /// The other end went away.
+    /// The other end closed the stream.
     #[error("the guest agent's channel was closed")]
     Closed,
     /// The stream failed.
@@ -29,7 +29,8 @@ pub enum OpenError {
     Stream(#[source] io::Error),
 }
 
-/// Opens a connection named `nonce`, which must be random: it alone tells the guest's answer from old bytes.
+/// Opens a connection named `nonce`. It must be random, because only it distinguishes the guest's answer from old
+/// bytes.
 pub async fn open<S>(stream: S, nonce: Nonce, deadline: Instant) -> Result<LinkStream<S>, OpenError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -50,7 +51,7 @@ where
     repeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let rest = loop {
         tokio::select! {
-            // The answer decides, so it is looked for first; repeating comes last because it is only needed when
+            // The answer ends the loop, so reading comes first. Repeating comes last, because it is only needed when
             // nothing else happens.
             biased;
             result = reader.read(&mut received) => {
@@ -69,7 +70,7 @@ where
         }
     };
     let mut core = Core::new(reader.unsplit(writer));
-    // A repetition that was begun is finished: the guest would take the next frame for its payload.
+    // A repetition that was begun has to be finished: otherwise the guest would take the next frame for a part of it.
     core.push(if unsent.len() == bytes.len() { &[] } else { unsent });
     core.input.extend_from_slice(&rest);
     Ok(LinkStream::new(core, Side::Host { nonce }))

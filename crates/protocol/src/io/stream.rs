@@ -1,4 +1,4 @@
-//! One connection as a byte stream.
+//! One connection of the link as a byte stream.
 
 use std::io;
 use std::io::IoSlice;
@@ -15,8 +15,8 @@ use crate::link::{Event, Nonce, close, sync_ack};
 
 /// The payload of the frames of one connection.
 ///
-/// Ends (reads nothing, refuses writes) when the peer closes, hangs up or, on the guest's side, when the host opens
-/// another connection.
+/// The stream ends (reads return nothing, writes fail) when the peer closes or hangs up and, on the guest's side, when
+/// the host opens another connection.
 #[derive(Debug)]
 pub struct LinkStream<S> {
     /// Present until the stream is dropped.
@@ -29,7 +29,7 @@ pub struct LinkStream<S> {
 #[derive(Debug)]
 pub(super) enum Side<S> {
     Host { nonce: Nonce },
-    Guest { nonce: Nonce, home: Option<oneshot::Sender<Core<S>>> },
+    Guest { nonce: Nonce, give_back: Option<oneshot::Sender<Core<S>>> },
 }
 
 impl<S> LinkStream<S> {
@@ -37,7 +37,7 @@ impl<S> LinkStream<S> {
         Self { core: Some(core), side, ended: false, closing: false }
     }
 
-    /// What the host named this connection: random bytes that it drew for it.
+    /// The name of this connection: random bytes that the host drew for it.
     pub fn nonce(&self) -> &Nonce {
         match &self.side {
             Side::Host { nonce } | Side::Guest { nonce, .. } => nonce,
@@ -47,16 +47,16 @@ impl<S> LinkStream<S> {
 
 impl<S> Drop for LinkStream<S> {
     fn drop(&mut self) {
-        if let (Some(core), Side::Guest { home, .. }) = (self.core.take(), &mut self.side)
-            && let Some(home) = home.take()
+        if let (Some(core), Side::Guest { give_back, .. }) = (self.core.take(), &mut self.side)
+            && let Some(give_back) = give_back.take()
         {
-            // Nobody waits for it only when the acceptor is gone; then the stream is to be closed anyway.
-            drop(home.send(core));
+            // It fails only if the acceptor was dropped; then the stream is to be closed anyway.
+            drop(give_back.send(core));
         }
     }
 }
 
-/// What an event means for the connection.
+/// The effect of an event on the connection.
 enum Step {
     Payload,
     Nothing,
@@ -75,7 +75,7 @@ fn on_event<S>(
             Ok(Step::Payload)
         }
         (Event::Close, Side::Host { .. } | Side::Guest { .. }) => Ok(Step::End),
-        // The opening was repeated because its answer was slow.
+        // The host repeated the opening because the answer was slow.
         (Event::Sync(asked), Side::Guest { nonce, .. }) if asked == *nonce => {
             core.push(&sync_ack(nonce));
             Ok(Step::Nothing)
@@ -84,15 +84,15 @@ fn on_event<S>(
             core.requested = Some(asked);
             Ok(Step::End)
         }
-        // Every repeated opening is answered.
+        // The answer to a repeated opening.
         (Event::SyncAck(named), Side::Host { nonce }) if named == *nonce => Ok(Step::Nothing),
-        // A guest that lost the thread waits for the next opening.
+        // After an invalid frame the guest waits for the next opening.
         (Event::Lost(_) | Event::SyncAck(_), Side::Guest { .. }) => Ok(Step::End),
         (Event::Lost(violation), Side::Host { .. }) => {
             Err(io::Error::new(io::ErrorKind::InvalidData, violation))
         }
         (Event::Sync(_) | Event::SyncAck(_), Side::Host { .. }) => {
-            Err(io::Error::new(io::ErrorKind::InvalidData, "the peer answered another connection"))
+            Err(io::Error::new(io::ErrorKind::InvalidData, "the peer answered for another connection"))
         }
     }
 }
@@ -110,7 +110,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<S> {
         }
         loop {
             let mut got = false;
-            // The input is moved out so that payload can be copied from it while the core takes answers.
+            // The input is moved out so that payload can be copied from it while answers are added to the core's
+            // output.
             let mut received = mem::take(&mut core.input);
             let mut input: &[u8] = &received;
             while target.remaining() > 0
@@ -135,8 +136,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<S> {
             if got || this.ended {
                 return Poll::Ready(Ok(()));
             }
-            // Answers to repeated openings go out from here because nothing else may be written for long. Reading
-            // and writing happen in one task, so the waker that a full stream keeps is the right one.
+            // Answers to repeated openings are sent from here, because there may be no other write for long. Reading
+            // and writing happen in one task, so a full stream wakes the right task.
             if let Poll::Ready(Err(error)) = core.poll_drain(cx) {
                 this.ended = true;
                 return Poll::Ready(Err(error));
@@ -167,7 +168,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<S> {
             ready!(core.poll_drain(cx))?;
         }
         let taken = core.push_data(slices);
-        // Sending is tried at once; what does not go out now goes with the next write or flush.
+        // Sending is tried at once. The next write or flush sends the rest.
         match core.poll_drain(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(taken)),

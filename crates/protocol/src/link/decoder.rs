@@ -1,4 +1,4 @@
-//! Takes frames apart, without buffering payload and without ever failing for good.
+//! Decodes frames without buffering payload. After an invalid frame it waits for the next opening and continues.
 //!
 //! ```text
 //!            header ok                    payload used up
@@ -10,7 +10,7 @@
 
 use super::encoder::{CLOSE, DATA, HEADER_BYTES, MAX_PAYLOAD, NONCE_BYTES, Nonce, SYNC, SYNC_ACK};
 
-/// What the decoder found.
+/// An event that the decoder found in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// The host opens a connection.
@@ -21,18 +21,18 @@ pub enum Event<'a> {
     Data(&'a [u8]),
     /// The peer ends the connection.
     Close,
-    /// What came is no frame. Everything up to the next opening will be skipped.
+    /// The input is not a frame. Everything up to the next opening is skipped.
     Lost(Violation),
 }
 
-/// How a header violated the format.
+/// The way in which a header violates the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// There is no frame of this kind.
-    #[error("frame kind {0} does not exist")]
+    #[error("unknown frame kind {0}")]
     Kind(u8),
     /// The length does not fit the kind.
-    #[error("a frame of kind {kind} cannot have {length} bytes")]
+    #[error("invalid length {length} for a frame of kind {kind}")]
     Length {
         /// The frame's kind.
         kind: u8,
@@ -41,7 +41,7 @@ pub enum Violation {
     },
 }
 
-/// The state between two pieces of input.
+/// The decoder of one stream. It keeps its state between two pieces of input.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     state: State,
@@ -61,7 +61,7 @@ enum NonceKind {
     SyncAck,
 }
 
-/// Zero bytes that must precede a SYNC for a lost decoder to believe it.
+/// Zero bytes that must precede a SYNC so that a decoder in the state `Lost` accepts it.
 const LEADING_ZEROS: u8 = HEADER_BYTES as u8;
 
 impl State {
@@ -86,9 +86,10 @@ impl Decoder {
         Self { state: State::start() }
     }
 
-    /// Consumes input up to and including the next event and shortens `input` by it. `None`: more input is needed.
+    /// Consumes input up to and including the next event and shortens `input` accordingly. `None`: more input is
+    /// needed.
     ///
-    /// At most `max_data` payload bytes are taken at once; with 0 decoding stops in front of payload.
+    /// At most `max_data` payload bytes are taken at once; with 0, decoding stops before payload.
     pub fn decode<'a>(&mut self, input: &mut &'a [u8], max_data: usize) -> Option<Event<'a>> {
         loop {
             match &mut self.state {
@@ -135,7 +136,7 @@ impl Decoder {
                 State::Lost { zeros, matched } => {
                     let (byte, rest) = input.split_first()?;
                     *input = rest;
-                    if hunt(zeros, matched, *byte) {
+                    if advance_search(zeros, matched, *byte) {
                         self.state = State::nonce(NonceKind::Sync);
                     }
                 }
@@ -169,14 +170,14 @@ fn read_header(bytes: [u8; HEADER_BYTES]) -> (State, Option<Event<'static>>) {
 }
 
 /// Advances the search for `00 00 00 00 | 01 00 00 10` by one byte; true when it is complete.
-fn hunt(zeros: &mut u8, matched: &mut u8, byte: u8) -> bool {
+fn advance_search(zeros: &mut u8, matched: &mut u8, byte: u8) -> bool {
     const LENGTH: u8 = NONCE_BYTES as u8;
     match (*matched, byte) {
         (0, 0) => *zeros = (*zeros + 1).min(LEADING_ZEROS),
         (0, SYNC) if *zeros >= LEADING_ZEROS => (*zeros, *matched) = (0, 1),
         (1 | 2, 0) => *matched += 1,
         (3, LENGTH) => return true,
-        // `01 00 00 00`: three of the zeros that a later opening needs have been seen.
+        // `01 00 00 00`: its three zeros may be the first ones of a later opening.
         (3, 0) => (*zeros, *matched) = (3, 0),
         (_, _) => (*zeros, *matched) = (0, 0),
     }
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_the_limit_is_a_violation() {
+    fn frame_length_beyond_limit_is_a_violation() {
         let length = MAX_PAYLOAD as u32 + 1;
         let [_, a, b, c] = length.to_be_bytes();
         let bytes = [3, a, b, c, 9, 9];
@@ -201,12 +202,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_reported_once_and_then_skipped() {
+    fn unknown_frame_kind_is_reported_once() {
         assert_eq!(events(&mut Decoder::new(), &[99; 64]), [Event::Lost(Violation::Kind(99))]);
     }
 
     #[test]
-    fn a_lost_decoder_does_not_believe_a_sync_without_zeros_before_it() {
+    fn lost_decoder_ignores_sync_without_leading_zeros() {
         let nonce = [7; 16];
         let mut decoder = Decoder::new();
         events(&mut decoder, &[99; 4]);
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_is_cut_to_what_the_caller_can_take() {
+    fn payload_is_cut_to_max_data() {
         let mut bytes = data_header(5).to_vec();
         bytes.extend_from_slice(b"hello");
         let mut decoder = Decoder::new();

@@ -1,8 +1,8 @@
 //! The link: frames below HTTP/2 on a byte stream that outlives connections.
 //!
-//! A virtio-serial port is one stream for the life of the machine. A memory snapshot freezes it in the middle of a
-//! byte sequence, and whoever connects next knows nothing of what was sent before. So the host opens every
-//! connection by overrunning whatever the guest was in the middle of:
+//! A virtio-serial port is one stream for the whole life of the VM. A memory snapshot freezes it in the middle of a
+//! byte sequence, and the next host to connect does not know what was sent before. So the host opens every connection
+//! with enough zero bytes to complete any frame that the guest may be in the middle of:
 //!
 //! ```text
 //!   host                                      guest
@@ -13,8 +13,8 @@
 //!   CLOSE                       ------------> waits for the next SYNC
 //! ```
 //!
-//! An agent that starts says CLOSE behind as many zero bytes: the port does not tell the host that the agent which had
-//! the connection died.
+//! An agent that starts sends CLOSE after as many zero bytes, because the port does not tell the host that the agent
+//! with the last connection died.
 //!
 //! A frame is `[kind: u8][length: u24 big endian][payload]`; a zero byte where a kind is expected is padding.
 

@@ -1,4 +1,4 @@
-//! What must hold for every input: nothing panics, what is framed comes out, and an opening always recovers.
+//! Property tests for any input: nothing panics, framed payload is decoded, and an opening always recovers.
 
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
@@ -6,7 +6,7 @@ use proptest::strategy::Just;
 
 use super::{AckSearch, Decoder, Event, MAX_PAYLOAD, NONCE_BYTES, close, data_header, opening, sync_ack};
 
-/// Bytes that look like frames often enough to reach every state.
+/// Random bytes that resemble frames often enough to reach every state.
 fn noise() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         vec(any::<u8>(), 0..40),
@@ -34,9 +34,9 @@ fn split(bytes: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
 
 proptest! {
     #[test]
-    fn an_opening_recovers_from_any_prefix(prefix in noise(), cut in any::<usize>(), nonce in any::<[u8; NONCE_BYTES]>()) {
+    fn opening_recovers_from_any_prefix(prefix in noise(), cut in any::<usize>(), nonce in any::<[u8; NONCE_BYTES]>()) {
         let mut decoder = Decoder::new();
-        // A truncated prefix leaves the decoder in the middle of anything.
+        // A truncated prefix leaves the decoder in any state.
         let mut stream = prefix[..cut % (prefix.len() + 1)].to_vec();
         stream.extend(opening(&nonce));
         stream.extend(data_header(3));
@@ -52,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn decoding_does_not_depend_on_how_the_stream_was_cut(bytes in noise(), cuts in vec(0..50_usize, 0..40), max in 1..64_usize) {
+    fn decoding_is_independent_of_stream_cuts(bytes in noise(), cuts in vec(0..50_usize, 0..40), max in 1..64_usize) {
         let collect = |pieces: &[Vec<u8>], max| {
             let mut decoder = Decoder::new();
             let (mut data, mut other) = (Vec::new(), Vec::new());
@@ -87,7 +87,7 @@ proptest! {
     }
 
     #[test]
-    fn the_answer_is_found_wherever_it_is(prefix in noise(), cuts in vec(0..50_usize, 0..40), nonce in any::<[u8; NONCE_BYTES]>()) {
+    fn sync_ack_is_found_after_any_prefix(prefix in noise(), cuts in vec(0..50_usize, 0..40), nonce in any::<[u8; NONCE_BYTES]>()) {
         let mut stream = prefix.clone();
         stream.extend(sync_ack(&nonce));
         stream.extend(b"rest");

@@ -1,4 +1,4 @@
-//! Why something could not be done on a board.
+//! Errors of the task board.
 
 use thiserror::Error;
 
@@ -52,7 +52,7 @@ impl BoardError {
         }
     }
 
-    /// What a caller can do about it.
+    /// A hint for the client, if there is one.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::TaskId { .. } | Self::NoTask { .. } => Some("list the tasks to see which there are"),
@@ -65,7 +65,7 @@ impl BoardError {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without any change.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Vault(error) => error.retryable(),

@@ -1,4 +1,4 @@
-//! What a task is called: its number, with the name of its note.
+//! Ids of tasks: a number, which also gives the name of the note.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::error::BoardError;
 
-/// `task-` and a number of at least three digits. In the order of the numbers.
+/// `task-` and a number of at least three digits. Ids sort by number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(into = "String")]
 pub struct TaskId {
@@ -20,7 +20,7 @@ impl TaskId {
         let number =
             digits.filter(|digits| digits.bytes().all(|b| b.is_ascii_digit())).and_then(|d| d.parse().ok());
         match number.map(Self::new) {
-            // One number has one spelling.
+            // Each number has exactly one spelling.
             Some(id) if id.text == text => Ok(id),
             Some(_) | None => Err(BoardError::TaskId { text: text.chars().take(60).collect() }),
         }
@@ -30,12 +30,12 @@ impl TaskId {
         Self { number, text: format!("task-{number:03}") }
     }
 
-    /// The id of the task that comes after these.
+    /// The id that follows the highest of these.
     pub(super) fn after<'a>(known: impl Iterator<Item = &'a Self>) -> Option<Self> {
         known.map(|id| id.number).max().unwrap_or(0).checked_add(1).map(Self::new)
     }
 
-    /// The id that a note's name stands for, if it is a task's.
+    /// The id for a note's file name, if it is a task.
     pub(super) fn of_file(name: &str) -> Option<Self> {
         name.strip_suffix(".md").and_then(|stem| Self::parse(stem).ok())
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_have_one_spelling_and_the_order_of_their_numbers() {
+    fn task_ids_have_one_spelling_and_sort_numerically() {
         assert_eq!(TaskId::parse("task-007").unwrap().file(), "task-007.md");
         assert!(TaskId::parse("task-999").unwrap() < TaskId::parse("task-1000").unwrap());
         for bad in

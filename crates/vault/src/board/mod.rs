@@ -8,8 +8,8 @@
 //!          release                     complete
 //! ```
 //!
-//! Every change happens under the lock of the tasks' folder, so of many that claim a task exactly one gets it: threads,
-//! sessions, and daemons that share a vault. People may edit the notes meanwhile; what they add stays.
+//! Every change holds the lock of the tasks' folder, so exactly one of several concurrent claims succeeds, across
+//! threads, sessions, and daemons that share a vault. People may edit the notes meanwhile; their changes are kept.
 
 mod error;
 mod id;

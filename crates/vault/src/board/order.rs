@@ -1,4 +1,4 @@
-//! What depends on what: which tasks can be taken, and in which order all can be done. Functions over values.
+//! Dependencies of tasks: which tasks are available, and an order in which all can be done. Pure functions.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -6,20 +6,20 @@ use super::error::BoardError;
 use super::id::TaskId;
 use super::task::{Status, Task};
 
-/// Whether everything that a task depends on is completed. What does not exist is not.
+/// Whether all dependencies of a task are completed. A dependency that does not exist is not.
 pub fn is_ready(task: &Task, tasks: &[Task]) -> bool {
     blockers(task, tasks).is_empty()
 }
 
-/// What a task still waits for.
+/// The dependencies that a task still waits for.
 pub(super) fn blockers<'a>(task: &'a Task, tasks: &[Task]) -> Vec<&'a str> {
     let completed =
         |id: &str| tasks.iter().any(|other| other.id.as_str() == id && other.status == Status::Completed);
     task.depends_on.iter().map(String::as_str).filter(|id| !completed(id)).collect()
 }
 
-/// The pending tasks that wait for nothing, by urgency and then by id. With an owner, without those that are meant for
-/// somebody else.
+/// The pending tasks whose dependencies are completed, by priority and then by id. With `owner`, tasks assigned to
+/// others are left out.
 pub fn available<'a>(tasks: &'a [Task], owner: Option<&str>) -> Vec<&'a Task> {
     let completed: HashSet<&str> =
         tasks.iter().filter(|task| task.status == Status::Completed).map(|task| task.id.as_str()).collect();
@@ -33,7 +33,7 @@ pub fn available<'a>(tasks: &'a [Task], owner: Option<&str>) -> Vec<&'a Task> {
     free
 }
 
-/// All tasks, each after those it depends on, ties by id. Dependencies that do not exist do not count.
+/// All tasks, each after its dependencies, ties by id. Dependencies that do not exist are ignored.
 pub fn order(tasks: &[Task]) -> Result<Vec<&Task>, BoardError> {
     let by_id: BTreeMap<&str, &Task> = tasks.iter().map(|task| (task.id.as_str(), task)).collect();
     let needs = |task: &Task| -> BTreeSet<TaskId> {
@@ -66,7 +66,7 @@ pub fn order(tasks: &[Task]) -> Result<Vec<&Task>, BoardError> {
     if waiting.is_empty() { Ok(ordered) } else { Err(BoardError::Cycle { members: circle(&waiting) }) }
 }
 
-/// One circle among tasks that all wait for another of them: following the needs must come back to a task.
+/// One cycle among tasks that all wait for each other: following the dependencies must return to a task.
 fn circle(waiting: &BTreeMap<TaskId, BTreeSet<TaskId>>) -> Vec<TaskId> {
     let mut path: Vec<TaskId> = Vec::new();
     let mut at = waiting.keys().next().cloned();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_can_be_taken_when_all_it_needs_is_completed() {
+    fn task_is_available_after_its_dependencies() {
         let mut tasks = vec![
             task(1, Status::Completed, &[]),
             task(2, Status::Pending, &[1]),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_respects_dependencies_and_ties_go_by_id() {
+    fn order_respects_dependencies_then_ids() {
         let tasks = [
             task(1, Status::Pending, &[3, 42]),
             task(2, Status::Pending, &[]),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_an_error_that_names_its_members_and_only_those() {
+    fn dependency_cycle_names_only_its_members() {
         let tasks = [
             task(1, Status::Pending, &[2]),
             task(2, Status::Pending, &[3]),
@@ -148,7 +148,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_order_has_every_task_once_and_after_its_needs(edges in prop::collection::vec((1usize..12, 1usize..12), 0..20)) {
+        fn order_has_each_task_after_its_dependencies(edges in prop::collection::vec((1usize..12, 1usize..12), 0..20)) {
             let tasks: Vec<Task> = (1..12)
                 .map(|number| {
                     let needs: Vec<usize> = edges.iter().filter(|(from, _)| *from == number).map(|(_, to)| *to).collect();

@@ -1,4 +1,4 @@
-//! The board on disk: every change under the lock of the tasks' folder, and the index written anew after it.
+//! The board on disk: every change holds the lock of the tasks' folder and rewrites the index.
 
 use jiff::Timestamp;
 use rustix::fs::Dir;
@@ -31,12 +31,12 @@ pub struct Board {
 /// All tasks of a board.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tasks {
-    /// By id.
+    /// Sorted by id.
     pub tasks: Vec<Task>,
     pub broken: Vec<Broken>,
 }
 
-/// A task whose note cannot be understood.
+/// A task whose note cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
     pub id: TaskId,
@@ -63,7 +63,7 @@ impl Board {
                 TaskId::after(known.iter()).ok_or_else(|| BoardError::Full { team: self.team.clone() })?;
             let text = new.render(&now()).map_err(|problem| BoardError::NewTask { problem })?;
             let task = parse(&id, &text)?;
-            // Only this name was free a moment ago; what another program put there is left alone.
+            // The name was free a moment ago; a file that another program has put there since is not overwritten.
             replace::edit(folder, &id.file(), |before| match before {
                 None => Ok(Edit { content: Some(text.clone().into_bytes()), answer: () }),
                 Some(_) => {
@@ -74,7 +74,7 @@ impl Board {
         })
     }
 
-    /// All tasks. A team that has none has no folder either.
+    /// All tasks. A team without tasks has no folder.
     pub fn list(&self) -> Result<Tasks, BoardError> {
         match LockedFolder::existing(&self.vault.root()?, &self.folder) {
             Ok(folder) => read_all(&folder),
@@ -83,7 +83,7 @@ impl Board {
         }
     }
 
-    /// Takes a pending task. `false` if somebody has it already.
+    /// Claims a pending task. `false` if it is already claimed.
     pub fn claim(&self, id: &TaskId, owner: &str) -> Result<bool, BoardError> {
         self.step(id, |task| match task.status {
             Status::Pending => Ok((status(Status::Claimed, Some(("owner", Some(owner.into())))), true)),
@@ -104,7 +104,7 @@ impl Board {
         })
     }
 
-    /// Finishes a task, with what came of it.
+    /// Completes a task, with an optional result.
     pub fn complete(&self, id: &TaskId, owner: &str, result: Option<&str>) -> Result<(), BoardError> {
         self.step(id, |task| {
             check_owner(task, owner)?;
@@ -119,12 +119,12 @@ impl Board {
         })
     }
 
-    /// Gives a task up for good, whatever its status.
+    /// Marks a task as failed, whatever its status.
     pub fn fail(&self, id: &TaskId, reason: Option<&str>) -> Result<(), BoardError> {
         self.step(id, |_| Ok((status(Status::Failed, None).with("Failure", reason), ())))
     }
 
-    /// Puts a claimed task back for others.
+    /// Returns a claimed task to pending.
     pub fn release(&self, id: &TaskId, owner: &str) -> Result<(), BoardError> {
         self.step(id, |task| {
             check_owner(task, owner)?;
@@ -137,7 +137,7 @@ impl Board {
         })
     }
 
-    /// One task from one state to the next.
+    /// Moves one task from one status to the next.
     fn step<T>(
         &self,
         id: &TaskId,
@@ -159,14 +159,14 @@ impl Board {
         })
     }
 
-    /// Does something to the tasks and then brings the index up to date.
+    /// Changes the tasks and then updates the index.
     fn change<T>(&self, work: impl FnOnce(&LockedFolder) -> Result<T, BoardError>) -> Result<T, BoardError> {
         self.vault.settings().check_folder(&self.folder)?;
         LockedFolder::made(&self.vault.root()?, &self.folder, |folder| {
             let answer = work(folder)?;
             let tasks = read_all(folder)?.tasks;
             let index = index::render(&self.team, &tasks, &now());
-            // The task is what counts, and it is done; the index is made from all of them by the next change.
+            // The change itself is done, so this is no error: the next change rewrites the index from all tasks.
             if let Err(error) = replace::overwrite(folder, INDEX, index.as_bytes()) {
                 tracing::warn!(team = self.team, %error, "the index of a task board could not be written");
             }
@@ -175,7 +175,7 @@ impl Board {
     }
 }
 
-/// What becomes of a task's note. Nothing, by default.
+/// A change of a task's note. Empty by default.
 #[derive(Debug, Default)]
 struct Step {
     changes: Vec<Change<'static>>,
@@ -216,7 +216,7 @@ fn wrong(task: &Task, wanted: &'static str, done: &'static str) -> BoardError {
     BoardError::WrongStatus { id: task.id.clone(), status: task.status, wanted, done }
 }
 
-/// What nobody owns is judged by its status.
+/// Checks the owner of a task. A task without an owner passes; its status decides.
 fn check_owner(task: &Task, caller: &str) -> Result<(), BoardError> {
     match &task.owner {
         Some(owner) if owner != caller => {

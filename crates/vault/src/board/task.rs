@@ -1,4 +1,4 @@
-//! A task as its note says it.
+//! A task, read from its note.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use super::error::BoardError;
 use super::id::TaskId;
 use crate::frontmatter;
 
-/// A line that people read at a glance.
+/// The longest title.
 const MAX_TITLE: usize = 200;
 
-/// Much more than a task needs.
+/// The longest description, much more than a task needs.
 const MAX_DESCRIPTION: usize = 256 * 1024;
 
 const MAX_DEPENDENCIES: usize = 100;
@@ -42,7 +42,7 @@ impl Status {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // People write it with the underscore.
+        // People also write it with an underscore.
         let text = if text == "in_progress" { "inprogress" } else { text };
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
@@ -77,7 +77,7 @@ impl Priority {
     }
 }
 
-/// What somebody wants done.
+/// A task to be created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewTask {
     pub title: String,
@@ -108,7 +108,7 @@ impl NewTask {
         Ok(())
     }
 
-    /// The text of its note.
+    /// The text of the task's note.
     pub(super) fn render(&self, now: &str) -> Result<String, String> {
         let mut keys = vec![
             ("status", Some(Value::from(Status::Pending.as_str()))),
@@ -136,14 +136,14 @@ pub struct Task {
     pub priority: Priority,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// As written: what is no id is a dependency that is never completed.
+    /// As written: an invalid id is a dependency that is never completed.
     pub depends_on: Vec<String>,
     pub created_at: Option<String>,
     pub updated_at: Option<String>,
 }
 
 impl Task {
-    /// Reads a task's note. The error says what is wrong with it.
+    /// Parses a task's note. The error says what is wrong with it.
     pub(super) fn read(id: &TaskId, text: &str) -> Result<Self, String> {
         let map = frontmatter::read(text)?.ok_or("it has no frontmatter")?;
         let body = frontmatter::split(text).map_or(text, |parts| parts.body);
@@ -189,7 +189,7 @@ fn dependencies(map: &Map<String, Value>) -> Vec<String> {
     }
 }
 
-/// The first heading of the highest level, and all but it.
+/// The first heading of level 1, and the rest of the text.
 fn heading(body: &str) -> Option<(String, String)> {
     let mut at = 0;
     for line in body.split_inclusive('\n') {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_task_reads_back() {
+    fn new_task_reads_back() {
         let new = NewTask {
             title: " Build: the #thing ".to_owned(),
             description: "How\n\n## Steps\n".to_owned(),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_by_hand_are_read_leniently_and_nonsense_is_named() {
+    fn handwritten_tasks_are_read_leniently() {
         let read = |text: &str| Task::read(&id(1), text);
         assert_eq!(read("---\nstatus: in_progress\n---\ntext\n# T\n").unwrap().status, Status::InProgress);
         assert_eq!(read("---\r\nowner: x\r\n---\r\n# T\r\n").unwrap().title, "T");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_needs_a_title_of_one_line() {
+    fn task_title_must_be_one_line() {
         for title in ["", "  ", "a\nb", &"x".repeat(201)] {
             assert!(NewTask { title: title.to_owned(), ..NewTask::default() }.check().is_err(), "{title:?}");
         }

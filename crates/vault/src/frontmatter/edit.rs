@@ -1,14 +1,14 @@
-//! Changes to frontmatter that leave everything else as it is.
+//! Changes of single keys in frontmatter; everything else is kept.
 
 use serde_json::{Map, Value};
 
 use super::split::{Parts, split};
 use super::{entries, yaml};
 
-/// What becomes of a key: a value, or `None` if it is to go.
+/// A key with its new value, or `None` to remove it.
 pub type Change<'a> = (&'a str, Option<Value>);
 
-/// A note's text after some changes to its frontmatter. A block is made if there is none, and one without keys goes.
+/// Applies changes to the frontmatter of a note's text. A missing block is added, and a block without keys is removed.
 pub fn change(text: &str, changes: &[Change<'_>]) -> Result<String, String> {
     let Some(parts) = split(text) else {
         let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
@@ -57,14 +57,15 @@ fn apply_one(
     };
     let edited = match entries::find(before, key) {
         Some(range) => Some(format!("{}{lines}{}", &before[..range.start], &before[range.end..])),
-        // It is there in a way that has no lines of its own.
+        // The key exists, but not on lines of its own.
         None if known => None,
         None => {
             let missing_end = if before.is_empty() || before.ends_with('\n') { "" } else { line_end };
             Some(format!("{before}{missing_end}{lines}"))
         }
     };
-    // Lines are a guess about YAML; what they read as is not. Where the guess is wrong the whole block is written anew.
+    // The edit by lines is a guess about YAML, so the result is parsed. If the guess was wrong, the whole block is
+    // rewritten.
     match edited.filter(|edited| yaml::parse(edited).is_ok_and(|read| read == *map)) {
         Some(edited) => Ok(edited),
         None => Ok(ended(&yaml::render(map)?, line_end)),
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_key_makes_the_block_and_the_last_takes_it_away() {
+    fn frontmatter_block_exists_only_with_keys() {
         for text in ["body\n", "", "# t\r\nbody\r\n", "---\nno end"] {
             let with = set(text, "a", json!("b"));
             assert_eq!(read(&with).unwrap().unwrap()["a"], "b", "{with:?}");
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_that_is_not_in_lines_is_written_anew() {
+    fn unusual_yaml_is_rewritten_whole() {
         let text = "---\n{a: 1, b: 2}\n---\nbody\n";
         let after = set(text, "a", json!(3));
         assert_eq!(Value::Object(read(&after).unwrap().unwrap()), json!({"a": 3, "b": 2}));
@@ -122,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn frontmatter_that_cannot_be_read_is_not_touched() {
+    fn unreadable_frontmatter_is_not_touched() {
         assert!(change("---\na: [1\n---\nbody", &[("b", Some(json!(1)))]).is_err());
     }
 
     proptest! {
         #[test]
-        fn a_change_changes_its_key_and_no_other(
+        fn change_affects_only_its_own_key(
             pairs in prop::collection::vec(("[a-e]", "[a-z ]{0,6}|\\[x, y\\]|\\|\n  a\n  b|'q'"), 0..5),
             crlf in any::<bool>(),
             key in "[a-e]",

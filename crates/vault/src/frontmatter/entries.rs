@@ -1,11 +1,11 @@
-//! Which lines of a block of YAML belong to which of its keys.
+//! Finds the lines of a key in a block of YAML.
 //!
-//! This is about lines and knows little of YAML: a key is at the beginning of a line, and what belongs to it is
-//! indented or a list. Whoever uses it reads the result and compares.
+//! This works on lines and knows little of YAML: a key is at the beginning of a line, and its value is indented or a
+//! list. The caller parses the result to verify it.
 
 use std::ops::Range;
 
-/// The lines of a key with its value: without the comments and blank lines that follow, which are about what comes next.
+/// The lines of a key and its value, without the comments and blank lines that follow, which belong to the next key.
 pub(super) fn find(yaml: &str, key: &str) -> Option<Range<usize>> {
     let mut found: Option<Range<usize>> = None;
     let mut at = 0;
@@ -24,7 +24,7 @@ pub(super) fn find(yaml: &str, key: &str) -> Option<Range<usize>> {
 
 enum Kind<'a> {
     Key(&'a str),
-    /// Belongs to the key before it.
+    /// A line of the value of the key before it.
     Value,
     /// A comment at the margin or a blank line.
     Between,
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_its_line_and_what_is_below_it() {
+    fn key_range_includes_its_nested_lines() {
         let yaml = "a: 1\ntags:\n- x\n  - y\n# about b\n\nb: |\n  text\n\n  more\n'c d': 2\n";
         let of = |key: &str| find(yaml, key).map(|range| &yaml[range]);
         assert_eq!(of("a"), Some("a: 1\n"));

@@ -1,6 +1,6 @@
-//! Where a note's frontmatter begins and ends.
+//! Splits a note into frontmatter and body.
 
-/// A note's text in its parts; together they are the text.
+/// The parts of a note's text. Concatenated they are the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts<'a> {
     /// The line `---`, with its end, and a byte order mark if there is one.
@@ -12,13 +12,13 @@ pub struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// How its lines end.
+    /// The line ending of the note.
     pub fn line_end(&self) -> &'static str {
         if self.opening.ends_with("\r\n") { "\r\n" } else { "\n" }
     }
 }
 
-/// `None`: there is no frontmatter, or none that ends.
+/// Splits a text. `None`: there is no frontmatter, or it has no end.
 pub fn split(text: &str) -> Option<Parts<'_>> {
     let mark = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     let mut lines = text[mark..].split_inclusive('\n');
@@ -50,7 +50,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn frontmatter_is_between_the_first_line_and_the_next_fence() {
+    fn frontmatter_ends_at_the_next_fence() {
         let parts = split("---\na: 1\n---\nbody\n---\n").unwrap();
         assert_eq!((parts.yaml, parts.body), ("a: 1\n", "body\n---\n"));
         let parts = split("---\r\na: 1\r\n---\r\nbody").unwrap();
@@ -64,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parts_are_the_text(text in "\u{feff}?(---|-|a: 1|\r|\n|ä| ){0,12}") {
+        fn split_parts_rebuild_the_text(text in "\u{feff}?(---|-|a: 1|\r|\n|ä| ){0,12}") {
             if let Some(Parts { opening, yaml, closing, body }) = split(&text) {
                 prop_assert_eq!(format!("{opening}{yaml}{closing}{body}"), text);
             }

@@ -1,14 +1,14 @@
-//! YAML to JSON values and back.
+//! Conversion of YAML to JSON values and back.
 
 use serde_json::{Map, Value};
 
-/// Reads a mapping. Nothing at all is an empty one.
+/// Parses a mapping. An empty text is an empty mapping.
 pub(super) fn parse(yaml: &str) -> Result<Map<String, Value>, String> {
     let blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
     if yaml.lines().all(blank) {
         return Ok(Map::new());
     }
-    // Only true and false are truth values, as in YAML 1.2: a note's `answer: no` stays the word it is.
+    // Only true and false are booleans, as in YAML 1.2: `answer: no` stays text.
     let options = serde_saphyr::options! {
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
         strict_booleans: true,
@@ -24,15 +24,15 @@ pub(super) fn parse(yaml: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Some messages show the text around the mistake; the first line says what it is.
+/// The first line of an error message. Some messages show the surrounding text after it.
 fn first_line(message: &str) -> String {
     message.lines().next().unwrap_or_default().chars().take(300).collect()
 }
 
-/// One key with its value as lines of YAML, the last one with its end. What is written reads back as the same value.
+/// One key with its value as lines of YAML, with a final newline. It parses back to the same value.
 pub(super) fn entry(key: &str, value: &Value) -> Result<String, String> {
     let map = Map::from_iter([(key.to_owned(), value.clone())]);
-    // JSON is YAML too: not pretty, but there is nothing it cannot say.
+    // JSON is valid YAML and can express every value, though less readably.
     let json = format!("{}: {value}\n", Value::from(key));
     let pretty = serde_saphyr::to_string(&map).ok().map(|yaml| format!("{}\n", yaml.trim_end_matches('\n')));
     let reads_back = |yaml: &String| parse(yaml).is_ok_and(|read| read == map);
@@ -54,7 +54,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn values_are_read_as_yaml_1_2_reads_them() {
+    fn values_follow_yaml_1_2() {
         let map = parse("a: 1\nb: no\nc: true\nd: [x, 2]\ne: 2026-11-16\nf:\n  g: null\n# h: i\n").unwrap();
         let expected =
             json!({"a": 1, "b": "no", "c": true, "d": ["x", 2], "e": "2026-11-16", "f": {"g": null}});
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_of_aliases_is_refused() {
+    fn alias_bomb_is_refused() {
         let mut yaml = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..30 {
             let below = format!("*a{}", level - 1);
@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(key in "[a-z]{1,8}|\\PC{1,8}", value in any_json()) {
+        fn written_entry_reads_back(key in "[a-z]{1,8}|\\PC{1,8}", value in any_json()) {
             if let Ok(yaml) = entry(&key, &value) {
                 let read = parse(&yaml).unwrap();
                 prop_assert_eq!(read.get(&key), Some(&value));

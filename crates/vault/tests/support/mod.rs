@@ -1,4 +1,4 @@
-//! A vault of its own for one test.
+//! A vault for one test.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -20,7 +20,7 @@ impl TestVault {
         Self { vault: Vault::new(settings(&path)), directory }
     }
 
-    /// What a second daemon on the same directory has.
+    /// Another vault object on the same directory, as a second daemon has.
     pub(crate) fn another(&self) -> Vault {
         Vault::new(settings(&self.root()))
     }
@@ -29,7 +29,7 @@ impl TestVault {
         self.directory.path().join("vault")
     }
 
-    /// A directory beside the vault, to which nothing may lead.
+    /// A directory beside the vault that must not be reachable.
     pub(crate) fn outside(&self) -> PathBuf {
         let path = self.directory.path().join("outside");
         std::fs::create_dir_all(&path).expect("a directory");
@@ -50,7 +50,7 @@ impl TestVault {
         self.vault.write(&note(path), content, mode).expect("a written note");
     }
 
-    /// Every file and folder that there is, hidden ones included.
+    /// Every file and folder in the vault, including hidden ones.
     pub(crate) fn everything(&self) -> Vec<String> {
         fn visit(root: &Path, at: &Path, found: &mut Vec<String>) {
             for entry in std::fs::read_dir(at).expect("a folder").flatten() {

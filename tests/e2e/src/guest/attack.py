@@ -1,7 +1,7 @@
-"""Puts on the wire what no honest machine would: frames and packets in the name of others, and around every rule.
+"""Sends frames and packets that no honest guest would send: with the addresses of others, and around every rule.
 
-Whatever may carry a text carries FORGED, so that everybody who sees one of them can tell; what goes to the server in
-the sender's own name says HONEST.
+Every packet that can carry text contains FORGED, so that a receiver can recognise it; packets to the server with
+the sender's own addresses contain HONEST.
 """
 import json
 import socket
@@ -23,7 +23,7 @@ def address(who):
 
 
 def gateway_mac():
-    """As the guest has learned it, or learns it by asking."""
+    """The MAC address of the gateway, from the ARP table or by a request."""
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     while True:
         probe.sendto(b"", (GATEWAY, 53))
@@ -55,7 +55,7 @@ def ipv4(source, target, protocol, body, fragment=0x4000):
 
 
 def transport(source, target, protocol, head, at, body):
-    """With the checksum over what the packet claims, so that only the claim can be what it is dropped for."""
+    """A packet with a valid checksum, so that it can only be dropped because of its addresses."""
     pseudo = socket.inet_aton(source) + socket.inet_aton(target) + struct.pack(">BBH", 0, protocol, len(head) + len(body))
     value = struct.pack(">H", checksum(pseudo + head + body))
     return head[:at] + value + head[at + 2 :] + body
@@ -85,7 +85,7 @@ own, victim, somebody, router = mac("own"), mac("victim"), mac("somebody"), gate
 SYN, ACK, PSH, RST = 2, 16, 8, 4
 frames = []
 
-# In the name of another card, or of another address.
+# With the MAC address of another card, or with another IP address.
 for source_mac, source in [(somebody, address("own")), (own, address("somebody")), (somebody, address("somebody")),
                            (own, GATEWAY), (own, "8.8.8.8")]:
     for target in [about["server"], address("victim")]:
@@ -93,7 +93,7 @@ for source_mac, source in [(somebody, address("own")), (own, address("somebody")
             for protocol, body in [(17, udp(source, target, 9)), (6, tcp(source, target, 80, SYN)), (1, icmp(8))]:
                 frames.append(ethernet(to, source_mac, 0x0800, ipv4(source, target, protocol, body)))
 
-# In its own name, to whom it may not reach: opened or not, answers to nothing, and other protocols. To the victim's
+# With its own addresses, to forbidden targets: new connections, answers to nothing, and other protocols. To the victim's
 # own card, to all, and by way of the gateway.
 for target, mark in [(address("victim"), MARK), (about["server"], b"HONEST")]:
     source = address("own")
@@ -103,7 +103,7 @@ for target, mark in [(address("victim"), MARK), (about["server"], b"HONEST")]:
     bodies += [(6, tcp(source, target, 80, flags, mark)) for flags in [SYN, ACK | PSH, SYN | ACK, RST, 0, 0xFF]]
     for to in [router, victim, BROADCAST]:
         frames += [ethernet(to, own, 0x0800, ipv4(source, target, *body)) for body in bodies]
-        # In pieces, of which the first says little and the others say nothing of where they belong.
+        # Fragments: the first has few header bytes, and the others have no ports.
         whole = udp(source, target, 9, mark * 20)
         frames.append(ethernet(to, own, 0x0800, ipv4(source, target, 17, whole[:8], 0x2000)))
         frames.append(ethernet(to, own, 0x0800, ipv4(source, target, 17, whole[8:], 0x0001)))
@@ -111,7 +111,7 @@ for target, mark in [(address("victim"), MARK), (about["server"], b"HONEST")]:
         frames.append(ethernet(to, own, 0x0800, ipv4(source, target, 6, piece[:8], 0x2000)))
         frames.append(ethernet(to, own, 0x0800, ipv4(source, target, 6, piece[8:], 0x0001)))
 
-# "I am somebody else": to the victim, to all, and to the gateway.
+# Forged ARP replies: to the victim, to all, and to the gateway.
 for claimed in [GATEWAY, address("somebody"), address("victim")]:
     for to in [victim, BROADCAST, router]:
         for operation in [1, 2]:
@@ -119,7 +119,7 @@ for claimed in [GATEWAY, address("somebody"), address("victim")]:
             frames.append(ethernet(to, own, 0x0806, arp(operation, own, claimed, BROADCAST, claimed)))
             frames.append(ethernet(to, somebody, 0x0806, arp(operation, somebody, claimed, victim, address("victim"))))
 
-# "I am your DHCP server", and everything that is neither ARP nor IPv4.
+# A forged DHCP server, and frames that are neither ARP nor IPv4.
 offer = udp(GATEWAY, "255.255.255.255", 68, b"\x02\x01\x06\x00" + MARK, 67)
 frames.append(ethernet(BROADCAST, own, 0x0800, ipv4(GATEWAY, "255.255.255.255", 17, offer)))
 six = struct.pack(">IHBB", 0x60000000, len(MARK) + 8, 17, 255) + bytes.fromhex("fe80" + "00" * 13 + "07") \
@@ -130,7 +130,7 @@ for to in [victim, BROADCAST, router, bytes.fromhex("333300000001"), bytes.fromh
     inner = ethernet(b"", b"", 0x0800, ipv4(address("own"), address("victim"), 17, udp(address("own"), address("victim"), 9)))
     frames.append(ethernet(to, own, 0x8100, struct.pack(">H", 1) + inner))
 
-# Not even that: too short, too long for what they say, and wrong in every length.
+# Malformed frames: too short, too long for their header, and with every wrong length.
 body = ipv4(address("own"), address("victim"), 17, udp(address("own"), address("victim"), 9))
 for cut in [0, 1, 10, 19, 21, 27]:
     frames.append(ethernet(router, own, 0x0800, body[:cut] + b"\x00" * 6))

@@ -1,11 +1,11 @@
-//! Programs that go on in a guest while a test does something else.
+//! Programs that run in the background of a guest while a test does something else.
 
 use std::time::Duration;
 
 use agentiso_testkit::{LONG, TestWorkspace, eventually};
 use serde_json::Value;
 
-/// A program that says when it has begun, and writes a line of JSON when it ends or is told to.
+/// A program in the guest. It prints `begun` when it has started, and a line of JSON when it ends or gets SIGTERM.
 #[derive(Debug)]
 pub struct Background<'a> {
     ws: &'a TestWorkspace<'a>,
@@ -13,7 +13,7 @@ pub struct Background<'a> {
 }
 
 impl<'a> Background<'a> {
-    /// Starts a program and waits for the line in which it says that it has begun.
+    /// Starts a program and waits until it has printed `begun`.
     pub fn start(ws: &'a TestWorkspace<'a>, name: &'static str, text: &str, arguments: &[&str]) -> Self {
         ws.write(&format!("/root/{name}.py"), text);
         let arguments = arguments.join(" ");
@@ -31,18 +31,18 @@ impl<'a> Background<'a> {
         started
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the program has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.ws.exec(&format!("kill -0 $(cat /root/{}.pid)", self.name)).exit_code != 0
     }
 
-    /// Waits until it ends by itself, and returns what it wrote last.
+    /// Waits until the program ends by itself, and returns its last line.
     pub fn wait(self, limit: Duration) -> Value {
         eventually("the program in the guest ends by itself", limit, || self.has_ended());
         self.last_line()
     }
 
-    /// Tells it to end and returns what it wrote last.
+    /// Sends SIGTERM and returns the last line of the program.
     pub fn end(self) -> Value {
         self.ws.exec(&format!("kill -TERM $(cat /root/{}.pid)", self.name));
         eventually("the program in the guest ends", LONG, || self.has_ended());

@@ -1,4 +1,4 @@
-"""Watches the wire until it is ended: which frames speak of an attacker's card, or carry what is forged?"""
+"""Captures frames until SIGTERM: those with the attacker's MAC address, or with forged content."""
 import json
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Reads from a server that never ends, until something ends it; tells how long nothing came before that."""
+"""Reads an endless response until the connection ends; prints how long no data came before the end."""
 import json
 import socket
 import sys
@@ -15,7 +15,7 @@ try:
             print("begun", flush=True)
         received += len(piece)
         last = time.monotonic()
-        # What is not acknowledged is not known to be cut off; a word now and then finds out.
+        # A reader only notices a cut connection when it sends something, so it sends a byte from time to time.
         stream.sendall(b"x") if name == "-" else None
 except TimeoutError:
     ended = "timeout"

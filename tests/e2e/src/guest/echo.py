@@ -1,4 +1,4 @@
-"""Answers on a port, over TCP and UDP, with what it was told."""
+"""Echoes on a port, over TCP and UDP."""
 import socket
 import sys
 import threading

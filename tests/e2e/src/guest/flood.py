@@ -1,4 +1,4 @@
-"""Sends frames as fast as it can until it is ended: garbage, and packets that each ask for something new."""
+"""Sends frames as fast as possible until SIGTERM: garbage, and packets that each open something new."""
 import json
 import os
 import signal
@@ -38,7 +38,7 @@ def syn(target, source_port):
     return ipv4(target, 6, head[:16] + checksum(pseudo + head) + head[18:])
 
 
-# Made before, so that sending is all that is left to do.
+# Made in advance, so that the loop only sends.
 frames = [router + own + os.urandom(2) + os.urandom(60) for _ in range(50)]
 frames += [os.urandom(12) + b"\x08\x00" + os.urandom(200) for _ in range(50)]
 frames += [ipv4(socket.inet_aton(server), 17, struct.pack(">HHHH", port, 9, 8, 0)) for port in range(20000, 20200)]

@@ -1,4 +1,4 @@
-"""Many connections: one after the other ("churn"), or at once and kept until it is ended ("hold")."""
+"""Many connections: one after the other ("churn"), or at once and kept until SIGTERM ("hold")."""
 import json
 import os
 import resource
@@ -37,7 +37,7 @@ def connect():
 
 signal.signal(signal.SIGTERM, end)
 if mode == "begin":
-    # Does not wait for any of them.
+    # Non-blocking.
     for _ in range(count):
         stream = socket.socket()
         stream.setblocking(False)

@@ -1,20 +1,20 @@
-//! A guest that puts frames on its wire that no stack would make, and guests that see what comes of it.
+//! Forged Ethernet frames: one guest sends frames that no network stack would make, other guests capture what arrives.
 
 use agentiso_testkit::TestWorkspace;
 use serde_json::{Value, json};
 
 use super::{Background, address};
 
-/// The wires that an attack is about: whose it comes from, whom it is meant for, and whom it pretends to be.
+/// The workspaces of an attack: the sender, the target, and the one whose addresses the sender pretends to have.
 #[derive(Clone, Copy, Debug)]
-pub struct Wires<'a> {
+pub struct AttackSetup<'a> {
     pub attacker: &'a TestWorkspace<'a>,
     pub victim: &'a TestWorkspace<'a>,
     pub somebody: &'a TestWorkspace<'a>,
 }
 
-impl Wires<'_> {
-    /// Sends everything that `attack.py` knows, and says how many frames that were.
+impl AttackSetup<'_> {
+    /// Sends every frame that `attack.py` can make and returns their number.
     pub fn attack(&self, server: &str) -> u64 {
         let on_wire = |ws: &TestWorkspace<'_>| json!({"mac": mac(ws), "address": address(ws)});
         let about = json!({
@@ -32,7 +32,7 @@ pub(super) fn mac(ws: &TestWorkspace<'_>) -> String {
     ws.sh("cat /sys/class/net/eth0/address")
 }
 
-/// Watches a guest's wire for anything that comes from an attacker.
+/// Captures frames in a guest that come from an attacker.
 #[derive(Debug)]
 pub struct Capture<'a>(Background<'a>);
 
@@ -41,7 +41,7 @@ impl<'a> Capture<'a> {
         Self(Background::start(on, "capture", include_str!("capture.py"), &[&mac(attacker)]))
     }
 
-    /// The frames that came, in hexadecimal.
+    /// Ends the capture and returns the captured frames in hexadecimal.
     pub fn end(self) -> Vec<Value> {
         let said = self.0.end();
         said["captured"].as_array().cloned().unwrap_or_else(|| panic!("no capture: {said}"))

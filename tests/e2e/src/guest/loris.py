@@ -1,4 +1,4 @@
-"""Requests that say a little every second and are never finished: to a server, and to the gateway's resolver."""
+"""Slow requests that send a little every second and never finish: to a server, and to the gateway's resolver."""
 import json
 import socket
 import sys

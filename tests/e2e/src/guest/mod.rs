@@ -1,4 +1,4 @@
-//! What a program in a guest meets when it tries to reach something, and how long that takes.
+//! Programs that tests run in a guest: connection attempts with their outcome and duration, servers, and load.
 
 mod background;
 mod frames;
@@ -7,29 +7,29 @@ use agentiso_testkit::{LONG, TestWorkspace, eventually};
 use serde_json::{Value, json};
 
 pub use background::Background;
-pub use frames::{Capture, Wires};
+pub use frames::{AttackSetup, Capture};
 
-/// What is refused fails at once. This is what a guest may notice of it, on a host that is busy besides.
+/// A refused connection must fail within this many seconds, as measured in the guest on a busy host.
 pub const AT_ONCE: f64 = 2.0;
 
 const PROBE: &str = "/root/probe.py";
 
-/// How one attempt ended, in a word or in what came back.
+/// The outcome of one connection attempt: a word such as `refused`, or the data that came back.
 #[derive(Clone, Debug)]
-pub struct Tried {
+pub struct Attempt {
     pub what: String,
     pub result: String,
     pub seconds: f64,
 }
 
-impl Tried {
+impl Attempt {
     #[track_caller]
     pub fn is(&self, result: &str) -> &Self {
         assert_eq!(self.result, result, "{self:?}");
         self
     }
 
-    /// It ended in one of these, and without anybody waiting for a time-out.
+    /// Asserts that the attempt ended with one of these results, and before any timeout.
     #[track_caller]
     pub fn fails_at_once(&self, results: &[&str]) -> &Self {
         assert!(results.contains(&self.result.as_str()), "{self:?} is none of {results:?}");
@@ -43,13 +43,14 @@ impl Tried {
     }
 }
 
-/// Tries things from within a guest, one after the other: `[kind, arguments…]` each, as `probe.py` explains them.
-pub fn try_all(ws: &TestWorkspace<'_>, attempts: Value) -> Vec<Tried> {
+/// Makes several attempts from within a guest, one after the other. Each is `[kind, arguments…]`, as described in
+/// `probe.py`.
+pub fn try_all(ws: &TestWorkspace<'_>, attempts: Value) -> Vec<Attempt> {
     ws.write(PROBE, include_str!("probe.py"));
     ws.write("/root/attempts", &attempts.to_string());
     let said = ws.sh(&format!("python3 {PROBE} < /root/attempts"));
     let tried: Vec<Value> = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
-    let one = |(attempt, tried): (&Value, &Value)| Tried {
+    let one = |(attempt, tried): (&Value, &Value)| Attempt {
         what: attempt.to_string(),
         result: tried["result"].as_str().unwrap_or_default().to_owned(),
         seconds: tried["seconds"].as_f64().unwrap_or(f64::MAX),
@@ -57,13 +58,13 @@ pub fn try_all(ws: &TestWorkspace<'_>, attempts: Value) -> Vec<Tried> {
     attempts.as_array().into_iter().flatten().zip(&tried).map(one).collect()
 }
 
-/// Tries one thing.
-pub fn attempt(ws: &TestWorkspace<'_>, attempt: Value) -> Tried {
+/// Makes one attempt.
+pub fn attempt(ws: &TestWorkspace<'_>, attempt: Value) -> Attempt {
     try_all(ws, json!([attempt])).remove(0)
 }
 
-/// A page of a server, asked for by the name it is called by.
-pub fn page(ws: &TestWorkspace<'_>, name: &str) -> Tried {
+/// Fetches a page over HTTP from the server with this name.
+pub fn page(ws: &TestWorkspace<'_>, name: &str) -> Attempt {
     attempt(ws, json!(["http", name]))
 }
 
@@ -80,17 +81,17 @@ pub fn address(ws: &TestWorkspace<'_>) -> String {
     ws.created["ip"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A server in the guest that answers every connection with its greeting.
+/// Starts a server in the guest that answers every connection with a greeting.
 pub fn serve(ws: &TestWorkspace<'_>, port: u16, address: &str) {
     start_server(ws, port, address, "greeting");
 }
 
-/// A server in the guest that never ends what it says.
+/// Starts a server in the guest that sends data without end.
 pub fn serve_endlessly(ws: &TestWorkspace<'_>, port: u16) {
     start_server(ws, port, "0.0.0.0", "endless");
 }
 
-/// A server in the guest that answers with what it was told, over TCP and UDP.
+/// Starts an echo server in the guest, over TCP and UDP.
 pub fn echo(ws: &TestWorkspace<'_>, port: u16) {
     run_server(ws, "echo", include_str!("echo.py"), port, "");
 }
@@ -132,7 +133,7 @@ pub fn flood<'a>(ws: &'a TestWorkspace<'a>, server: &str) -> Background<'a> {
     Background::start(ws, "flood", include_str!("flood.py"), &arguments)
 }
 
-/// A download that never ends by itself; see `download.py`. Without a name it is not asked for over HTTP.
+/// A download that never ends by itself; see `download.py`. If the name is `-`, no HTTP request is sent.
 pub fn download<'a>(ws: &'a TestWorkspace<'a>, server: &str, port: u16, name: &str) -> Background<'a> {
     let arguments = [server, &port.to_string(), name];
     Background::start(ws, "download", include_str!("download.py"), &arguments)

@@ -1,6 +1,6 @@
-"""Tries what is asked for on standard input, a list of [kind, arguments...], and prints how each attempt ended.
+"""Makes the attempts listed on standard input, each [kind, arguments...], and prints the outcome of each.
 
-Nothing here waits longer than LIMIT: what takes that long has failed by a time-out.
+No attempt waits longer than LIMIT; then its outcome is a timeout.
 """
 import errno
 import json
@@ -18,7 +18,7 @@ WORDS = {
     errno.ECONNREFUSED: "refused",
     errno.ECONNRESET: "reset",
     errno.EPIPE: "reset",
-    # It was reset between two calls.
+    # The connection was reset between two calls.
     errno.ENOTCONN: "reset",
     errno.EHOSTUNREACH: "unreachable",
     errno.ENETUNREACH: "unreachable",
@@ -57,13 +57,13 @@ def request(stream, host, path="/"):
 
 
 def http(where, host=None, port=80):
-    """A page of where, which the request calls host."""
+    """Fetches a page from `where` with `host` in the Host header."""
     with connected(where, port) as stream:
         return request(stream, host or where)
 
 
 def tls(where, name, port=443):
-    """A page over TLS; the handshake names this, or nobody if it is null."""
+    """Fetches a page over TLS; the handshake has this server name, or none if it is null."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -73,13 +73,13 @@ def tls(where, name, port=443):
 
 
 def follow(url):
-    """A page, wherever it leads."""
+    """Fetches a page and follows redirects."""
     with urllib.request.urlopen(url, timeout=LIMIT) as answer:
         return answer.read().decode()
 
 
 def say(where, port, text):
-    """What a server answers to text that is no request."""
+    """Sends text and returns the server's answer."""
     with connected(where, port) as stream:
         stream.sendall(text.encode())
         stream.shutdown(socket.SHUT_WR)
@@ -99,7 +99,7 @@ def resolve(name):
 
 
 def query(name, kind, server=GATEWAY):
-    """The code of a resolver's answer, and how many records it has."""
+    """The code of a resolver's answer, and its number of records."""
     labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
     ident = os.urandom(2)
     message = ident + b"\x01\x00" + struct.pack(">HHHH", 1, 0, 0, 0) + labels + b"\x00" + struct.pack(">HH", kind, 1)
@@ -121,7 +121,7 @@ def ping(where):
     echo = struct.pack(">BBHHH", 8, 0, 0, 77, 1) + b"ping"
     echo = echo[:2] + struct.pack(">H", checksum(echo)) + echo[4:]
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as stream:
-        # Again and again, as ping does: a kernel sends such errors one a second, after a handful at once.
+        # Repeated, as ping does: a kernel limits such errors to one a second after the first few.
         stream.settimeout(0.3)
         for _ in range(int(LIMIT / 0.3)):
             stream.sendto(echo, (where, 0))

@@ -1,4 +1,4 @@
-"""What a port says to whoever connects, and asks something if it is given, or why it says nothing."""
+"""Connects to a port, sends a request if one is given, and prints the answer or the error."""
 import socket
 import sys
 

@@ -3,15 +3,15 @@
 //! ```text
 //!   host namespace                        outside namespace
 //!   ┌────────────────────────┐            ┌────────────────────────────────────────────┐
-//!   │ agentiso, its machines │ 198.51.    │ 203.0.113.10, .11   servers with names     │
-//!   │ a service on port 8000 │ 100.1 ── .2│ 192.168.77.1, 10.0.0.7   somebody's network │
+//!   │ agentiso and its VMs   │ 198.51.    │ 203.0.113.10, .11   servers with names     │
+//!   │ a service on port 8000 │ 100.1 ── .2│ 192.168.77.1, 10.0.0.7   private networks  │
 //!   │                        │            │ 169.254.169.254     the cloud's metadata   │
 //!   └────────────────────────┘            └────────────────────────────────────────────┘
 //! ```
 //!
-//! All of the outside would answer if it were asked, and tells what it was asked: that something was refused shows in
-//! the guest, and that nothing arrived shows here. The addresses are those for documentation, so nothing leaves the
-//! machine even if a route were missing.
+//! Every server outside answers and records all requests. So a test can see in the guest that a connection was refused,
+//! and here that nothing arrived. The addresses are reserved for documentation, so nothing leaves the host even if a
+//! route is missing.
 
 mod repositories;
 mod services;
@@ -28,10 +28,10 @@ use services::Services;
 /// A server outside that goes by several names.
 pub const SERVER: &str = "203.0.113.10";
 
-/// Another one.
+/// Another server outside.
 pub const OTHER_SERVER: &str = "203.0.113.11";
 
-/// Where nobody answers, not even to say so.
+/// An address that never answers, not even with a refusal.
 pub const SILENT: &str = "203.0.113.99";
 
 /// The host itself, as the outside sees it.
@@ -43,18 +43,18 @@ pub const RESOLVER: &str = "198.51.100.2";
 /// Addresses that answer and that no policy opens by `allow_internet`.
 pub const NOT_PUBLIC: [&str; 4] = ["192.168.77.1", "10.0.0.7", "100.64.0.9", METADATA];
 
-/// Where clouds tell a machine its secrets.
+/// The metadata service of clouds, from which a VM gets its secrets.
 pub const METADATA: &str = "169.254.169.254";
 
 /// The port of the host's own service.
 pub const HOST_PORT: u16 = 8000;
 
-/// Ports of every server outside: one answers and closes, one keeps whatever connects, one tells what it receives.
+/// Ports of every server outside: one answers and closes, one keeps connections open, one records what it receives.
 pub const HELLO_PORT: u16 = 7;
 pub const KEEPING_PORT: u16 = 9;
 pub const TELLING_PORT: u16 = 81;
 
-/// The commits of the repository that is there from the beginning.
+/// The commits of `project.git`, which exists from the beginning.
 pub const DRAFTS: [&[(&str, &str)]; 3] = [
     &[("README", "a first draft\n")],
     &[("README", "a second draft\n")],
@@ -73,7 +73,7 @@ pub struct Internet {
 }
 
 impl Internet {
-    /// The reason if this machine does not let us.
+    /// Fails with the reason if the host does not permit namespaces.
     pub fn make() -> Result<Self, String> {
         sweep();
         let (host, outside) = (Namespace::make()?, Namespace::make()?);
@@ -86,7 +86,7 @@ impl Internet {
             outside.ip(&["address", "add", &format!("{address}/32"), "dev", "lo"])?;
         }
         host.ip(&["route", "add", "default", "via", RESOLVER])?;
-        // What the bridge forwards is answered by way of this interface; the gateway does not care.
+        // Answers to packets that the bridge forwards come in at this interface. The gateway does not need it.
         host.set("net/ipv4/conf/out/forwarding", "1")?;
         let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
         services::certificate(dir.path())?;
@@ -97,64 +97,66 @@ impl Internet {
         Ok(Self { servers, at_home, host, outside, repositories, dir })
     }
 
-    /// A host of agentiso in the host's namespace.
+    /// Options for an agentiso host in the host namespace.
     pub fn host_options(&self, network: &str) -> HostOptions {
         let config = format!("[network]\ndns_servers = [\"{RESOLVER}\"]\n{network}");
-        // The gateway must do without; the bridge cannot.
+        // The gateway must work without privileges; the bridge needs them.
         let privileged = network.contains("\"bridge\"");
         HostOptions { config, namespace: Some(self.host.name.clone()), privileged, ..HostOptions::default() }
     }
 
-    /// What the servers outside were asked, one line each: `dns NAME TYPE`, `http ADDRESS HOST PATH`, `tls NAME`,
-    /// `git ADDRESS`, `told ADDRESS TEXT`, and how that ended: `ended ADDRESS` or `reset ADDRESS`; `udp ADDRESS TEXT`.
+    /// The requests that the servers outside received, one line each: `dns NAME TYPE`, `http ADDRESS HOST PATH`, `tls
+    /// NAME`, `git ADDRESS`, `told ADDRESS TEXT` with its end, `ended ADDRESS` or `reset ADDRESS`, and `udp ADDRESS
+    /// TEXT`.
     pub fn asked(&self) -> Vec<String> {
         self.servers.lines()
     }
 
-    /// What of it speaks of this.
+    /// The recorded requests that contain this text.
     pub fn asked_for(&self, part: &str) -> Vec<String> {
         self.asked().into_iter().filter(|line| line.contains(part)).collect()
     }
 
-    /// What the host's own service was asked.
+    /// The requests that the host's own service received.
     pub fn asked_at_home(&self) -> Vec<String> {
         self.at_home.lines()
     }
 
-    /// Connects from the host to a port of its loopback and reads to the end: what came, or why nothing did.
+    /// Connects from the host and reads to the end. Returns the data, or a word for the error.
     pub fn greeting_at_host(&self, address: &str, port: u64) -> String {
         greeting(&self.host, address, port, "")
     }
 
-    /// The same from outside.
+    /// Like [`Self::greeting_at_host`], from outside.
     pub fn greeting_from_outside(&self, address: &str, port: u64) -> String {
         greeting(&self.outside, address, port, "")
     }
 
-    /// The same after asking for something.
+    /// Like [`Self::greeting_from_outside`], after sending a request.
     pub fn request_from_outside(&self, address: &str, port: u64, request: &str) -> String {
         greeting(&self.outside, address, port, request)
     }
 
-    /// Has the servers offer one more repository, which may be cloned and pushed to over HTTP and over git's own
-    /// protocol; one below `private` over HTTP only by `ann` with the password `hunter22`. Each commit adds its files to those before it. There is a `project.git` already.
+    /// Adds a repository to the servers. It can be cloned and pushed to over HTTP and over git's own protocol. A
+    /// repository below `private` is served over HTTP only, to `ann` with the password `hunter22`. Each commit adds its
+    /// files to those before it.
     pub fn repository(&self, name: &str, commits: &[&[(&str, &str)]]) {
         self.repositories.make(name, commits).expect("git makes a repository");
     }
 
-    /// What git says in a repository of the servers, without the last newline.
+    /// Runs git in a repository of the servers and returns its output without the last newline.
     pub fn git(&self, name: &str, words: &[&str]) -> String {
         self.repositories.git(name, words, "").expect("git knows what to do")
     }
 
-    /// What a shell of the host says.
+    /// Runs a shell command in the host namespace and returns its output.
     pub fn sh_at_host(&self, command: &str) -> String {
         let output = self.host.command("sh").args(["-ec", command]).output().expect("a shell starts");
         assert!(output.status.success(), "{command}: {output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// The certificate that the servers' own is signed with.
+    /// The certificate of the authority that signed the servers' certificate.
     pub fn authority(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("authority.pem")).unwrap_or_default()
     }
@@ -169,7 +171,7 @@ fn greeting(from: &Namespace, address: &str, port: u64, request: &str) -> String
     }
 }
 
-/// An internet of the test's own, or a return from the test after recording why there is none.
+/// Makes an internet for the test, or records why that is impossible and returns from the test.
 #[macro_export]
 macro_rules! internet_or_skip {
     () => {

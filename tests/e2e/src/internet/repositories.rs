@@ -1,4 +1,4 @@
-//! Repositories of the servers outside, made and looked at by the host's own git.
+//! Repositories of the servers outside. The host's own git makes and reads them.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ impl Repositories {
         Self(dir.join("repositories"))
     }
 
-    /// Bare, with a branch `main` of these commits.
+    /// Makes a bare repository whose branch `main` has these commits.
     pub(super) fn make(&self, name: &str, commits: &[&[(&str, &str)]]) -> Result<(), String> {
         std::fs::create_dir_all(self.0.join(name)).map_err(|error| error.to_string())?;
         self.git(name, &["init", "-q", "--bare", "-b", "main", "."], "")?;
@@ -34,7 +34,7 @@ impl Repositories {
         self.git(name, &["update-ref", "refs/heads/main", &last], "").map(drop)
     }
 
-    /// Whatever the host's own settings say, it does as it is told here.
+    /// Runs git without the host's own settings.
     pub(super) fn git(&self, name: &str, words: &[&str], input: &str) -> Result<String, String> {
         let mut child = Command::new("git")
             .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com", "-c", "safe.directory=*"])

@@ -1,4 +1,4 @@
-"""The servers of one namespace. Each tells on standard output, a line at a time, what it was asked."""
+"""The servers of one namespace. Each prints the requests it gets on standard output, one line each."""
 import base64
 import http.server
 import os
@@ -13,18 +13,18 @@ import time
 
 PART, DIR = sys.argv[1], sys.argv[2]
 LOCK = threading.Lock()
-# Of its own for every address: a datagram's answer must come from where the datagram went.
+# One socket per address: the answer to a datagram must come from the address it was sent to.
 OUTSIDE = ["198.51.100.2", "203.0.113.10", "203.0.113.11", "192.168.77.1", "10.0.0.7", "100.64.0.9", "169.254.169.254"]
 
 
 def tell(*words):
-    # A line must stay one, whatever a guest sent.
+    # Escaped, so that data from a guest cannot break a line.
     line = " ".join(str(word) for word in words).encode("unicode_escape").decode()
     with LOCK:
         print(line, flush=True)
 
 
-# Names below rebind.test lead where no public name should; all others lead to the server that has all of them.
+# Names below rebind.test resolve to internal addresses; all others resolve to the main server.
 ADDRESSES = {
     "other.test": ["203.0.113.11"],
     "loopback.rebind.test": ["127.0.0.1"],
@@ -38,7 +38,7 @@ flips = 0
 
 
 def addresses_of(name):
-    """The addresses of a name and how long they hold."""
+    """The addresses of a name and their time to live."""
     global flips
     if name == "flip.rebind.test":
         flips += 1
@@ -78,7 +78,7 @@ def names_tcp(client, _):
 
 
 def git_environment(**more):
-    """Repositories may belong to anybody."""
+    """Git's environment, in which repositories may belong to any user."""
     key, value = "safe.directory", "*"
     return dict(os.environ, GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0=key, GIT_CONFIG_VALUE_0=value, **more)
 
@@ -107,7 +107,7 @@ class Page(http.server.BaseHTTPRequestHandler):
         self.repository()
 
     def repository(self):
-        """What git's own program answers. Below /private it wants a password."""
+        """The answer of git's own HTTP backend. Paths below /private need a password."""
         path, _, query = self.path.partition("?")
         who = "Basic " + base64.b64encode(b"ann:hunter22").decode()
         if path.startswith("/private/") and self.headers.get("Authorization") != who:
@@ -134,7 +134,7 @@ class Page(http.server.BaseHTTPRequestHandler):
         for name, value in fields:
             if name != "Status":
                 self.send_header(name, value)
-        # Without it the end of the connection would be the end of the answer, which TLS wants to be told of.
+        # Without a length the end of the connection would end the answer, and TLS requires a close message for that.
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -147,12 +147,12 @@ class Plain(http.server.ThreadingHTTPServer):
     request_queue_size = 256
 
     def handle_error(self, *_):
-        # Connections that are cut are what this is for.
+        # Cut connections are expected in these tests.
         pass
 
 
 class Secure(Plain):
-    """The handshake belongs to the connection's own thread: a client that does not go on keeps nobody waiting."""
+    """The handshake runs in the connection's thread, so that a stalled client does not block others."""
 
     def finish_request(self, request, client):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -185,8 +185,8 @@ def telling(client, _):
 
 
 def git(client, _):
-    """Git's own protocol, by git's own server, one for every connection: it ends with it."""
-    # Who only connects has asked for nothing.
+    """Git's own protocol: one process of git's server per connection."""
+    # A connection without data is not a request.
     if not client.recv(1, socket.MSG_PEEK):
         return
     tell("git", client.getsockname()[0])
@@ -241,7 +241,7 @@ def web(kind, port):
 if PART == "host":
     web(Plain, 8000)
 else:
-    # Tests open more connections than most programs ever do.
+    # Tests open very many connections.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     for address in OUTSIDE:
@@ -255,5 +255,5 @@ else:
     web(Plain, 80)
     web(Secure, 443)
 print("ready", flush=True)
-# Ends with whoever started it, however that ends.
+# Ends when the process that started it ends, in whatever way.
 sys.stdin.read()

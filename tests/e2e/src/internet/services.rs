@@ -1,4 +1,4 @@
-//! The servers of a namespace: one Python program, because every machine that builds this has it.
+//! The servers of a namespace: one Python program, because every host that builds agentiso has Python.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::namespace::Namespace;
 
-/// Running servers, and what they have said so far.
+/// Running servers and the lines that they have printed so far.
 #[derive(Debug)]
 pub(super) struct Services {
     child: Child,
@@ -20,7 +20,7 @@ impl Services {
             .command("python3")
             .args(["-c", include_str!("services.py"), part])
             .arg(dir)
-            // Held as long as the child is: when it closes, the program ends.
+            // Held as long as the child runs: the program ends when its input closes.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -35,7 +35,7 @@ impl Services {
             return Err(format!("the services of the {part} namespace did not start"));
         }
         let lines = services.lines.clone();
-        // Ends with the services.
+        // This thread ends with the services.
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
@@ -60,7 +60,7 @@ impl Drop for Services {
     }
 }
 
-/// A certificate for the names of the servers in `dir`, and the authority that signed it.
+/// Makes a certificate for the names of the servers in `dir`, and the authority that signs it.
 pub(super) fn certificate(dir: &Path) -> Result<(), String> {
     let names = "subjectAltName=DNS:good.test,DNS:www.good.test,DNS:bad.test,DNS:other.test\n";
     std::fs::write(dir.join("names"), names).map_err(|error| error.to_string())?;

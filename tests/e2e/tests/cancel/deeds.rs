@@ -1,4 +1,4 @@
-//! Everything that can be asked for, and what must be true after it was asked for and taken back.
+//! The list of operations that are cancelled, each with a check of the state afterwards.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,29 +9,38 @@ use serde_json::{Value, json};
 use crate::stage::{BASE, LONG_SLEEP, OTHER, PATIENCE, Stage};
 use crate::{files, machines};
 
-pub(crate) struct Deed {
+pub(crate) struct Operation {
     pub(crate) what: &'static str,
     pub(crate) tool: &'static str,
     arguments: Value,
-    /// How often it is cancelled.
+    /// How often the operation is cancelled.
     pub(crate) rounds: u32,
-    /// About how long it takes, of what is slow enough to hang up in the middle.
+    /// The usual duration, for operations slow enough to disconnect in the middle.
     pub(crate) usually: Option<Duration>,
-    /// Whether it is done with the job that runs.
+    /// Whether the operation is about the running job.
     on_job: bool,
-    /// Makes it possible.
+    /// Prepares the state that the operation needs.
     pub(crate) before: fn(&Stage),
-    /// Looks at what became of it, and takes it back. Says whether the call was answered.
+    /// Checks the result and undoes it. The flag says whether the call was answered.
     pub(crate) after: fn(&Stage, bool),
 }
 
-/// For what is quick and needs nothing.
-pub(crate) fn deed(what: &'static str, tool: &'static str, arguments: Value) -> Deed {
-    Deed { what, tool, arguments, rounds: 2, usually: None, on_job: false, before: |_| (), after: |_, _| () }
+/// A quick operation that needs no preparation.
+pub(crate) fn operation(what: &'static str, tool: &'static str, arguments: Value) -> Operation {
+    Operation {
+        what,
+        tool,
+        arguments,
+        rounds: 2,
+        usually: None,
+        on_job: false,
+        before: |_| (),
+        after: |_, _| (),
+    }
 }
 
-impl Deed {
-    /// For what takes about so many milliseconds.
+impl Operation {
+    /// Marks an operation that takes about this many milliseconds.
     pub(crate) fn slow(self, millis: u64) -> Self {
         Self { usually: Some(Duration::from_millis(millis)), rounds: 2, ..self }
     }
@@ -57,22 +66,22 @@ impl Deed {
     }
 }
 
-/// What is done in machines, and with notes.
-pub(crate) fn small() -> Vec<Deed> {
+/// Operations inside a guest, on the network, and with notes.
+pub(crate) fn small() -> Vec<Operation> {
     let mut all = commands();
     all.extend(network());
     all.extend(files::deeds());
     all.extend(files::repositories());
     all.extend(files::notes());
-    all.extend(machines::looks());
+    all.extend(machines::queries());
     all
 }
 
-/// What is done with whole machines.
-pub(crate) fn large() -> Vec<Deed> {
-    let mut all = machines::lives();
+/// Operations on whole workspaces.
+pub(crate) fn large() -> Vec<Operation> {
+    let mut all = machines::life_cycle();
     all.extend(machines::snapshots());
-    all.extend(machines::many());
+    all.extend(machines::groups());
     all
 }
 
@@ -87,19 +96,19 @@ fn start_job(stage: &Stage) {
     stage.client.tool("exec_background", start);
 }
 
-/// Tells every job that runs to end, and says which they were.
+/// Kills every running job and returns their ids.
 pub(crate) fn kill_jobs(stage: &Stage) -> BTreeSet<String> {
     let kill = |job: Value| {
         let kill = json!({"action": "kill", "workspace_id": BASE, "job_id": job["job_id"]});
-        // It may just have ended by itself.
+        // The job may just have ended by itself.
         stage.client.try_tool("exec_background", kill);
         job["job_id"].to_string()
     };
     jobs(stage).into_iter().map(kill).collect()
 }
 
-/// Ends what runs, of which there must be so many at most. A start that was cancelled may still be on its way; what comes
-/// later is ended while the stage waits for all to be well.
+/// Kills all running jobs, of which there must be at most `most`. A cancelled start may still be on its way; a job that
+/// it starts later is killed by `Stage::all_is_well`.
 fn end_jobs(stage: &Stage, most: usize) {
     let mut killed = BTreeSet::new();
     eventually("no job is left", PATIENCE, || {
@@ -110,17 +119,17 @@ fn end_jobs(stage: &Stage, most: usize) {
     });
 }
 
-fn commands() -> Vec<Deed> {
+fn commands() -> Vec<Operation> {
     let tree = format!("{LONG_SLEEP} & ({LONG_SLEEP} & sleep 0.2); kill 0");
     vec![
-        deed("exec", "exec", json!({"workspace_id": BASE, "command": "sleep 0.3; echo done"})),
-        deed("exec, a tree of processes", "exec", json!({"workspace_id": BASE, "command": tree})),
-        deed(
+        operation("exec", "exec", json!({"workspace_id": BASE, "command": "sleep 0.3; echo done"})),
+        operation("exec, a tree of processes", "exec", json!({"workspace_id": BASE, "command": tree})),
+        operation(
             "exec_parallel",
             "exec_parallel",
             json!({"workspace_ids": [BASE, OTHER], "commands": "sleep 0.3"}),
         ),
-        deed(
+        operation(
             "exec_background start",
             "exec_background",
             json!({"action": "start", "workspace_id": BASE, "command": LONG_SLEEP}),
@@ -130,23 +139,23 @@ fn commands() -> Vec<Deed> {
             assert!(!answered || begun == 1, "{begun} jobs");
             end_jobs(stage, 1);
         }),
-        deed(
+        operation(
             "exec_background poll",
             "exec_background",
             json!({"action": "poll", "workspace_id": BASE, "wait_secs": 1}),
         )
         .on_job()
         .after(|stage, _| {
-            assert_eq!(jobs(stage).len(), 1, "it runs on, whoever looks at it");
+            assert_eq!(jobs(stage).len(), 1, "it runs on, no matter who looks");
             end_jobs(stage, 1);
         }),
-        deed("exec_background kill", "exec_background", json!({"action": "kill", "workspace_id": BASE}))
+        operation("exec_background kill", "exec_background", json!({"action": "kill", "workspace_id": BASE}))
             .on_job()
             .after(|stage, answered| {
                 assert!(jobs(stage).is_empty() || !answered);
                 end_jobs(stage, 1);
             }),
-        deed(
+        operation(
             "set_env",
             "set_env",
             json!({"workspace_id": BASE, "vars": {"MARK": "new", "OTHER_MARK": "new"}}),
@@ -178,15 +187,15 @@ fn remove_forward(stage: &Stage) {
     }
 }
 
-fn network() -> Vec<Deed> {
+fn network() -> Vec<Operation> {
     vec![
-        deed("network_policy", "network_policy", json!({"workspace_id": BASE, "allow_inter_vm": true}))
+        operation("network_policy", "network_policy", json!({"workspace_id": BASE, "allow_inter_vm": true}))
             .before(forbid)
             .after(|stage, answered| {
                 let allowed = &stage.network(BASE)["allow_inter_vm"];
                 assert!(allowed == true || !answered, "{allowed}");
             }),
-        deed(
+        operation(
             "port_forward add",
             "port_forward",
             json!({"action": "add", "workspace_id": BASE, "guest_port": 7000}),
@@ -196,7 +205,7 @@ fn network() -> Vec<Deed> {
             assert!(forwards == 1 || forwards == 0 && !answered, "{forwards}");
             remove_forward(stage);
         }),
-        deed(
+        operation(
             "port_forward remove",
             "port_forward",
             json!({"action": "remove", "workspace_id": BASE, "guest_port": 7000}),

@@ -1,17 +1,17 @@
-//! What is done with files: in machines, between them and the host, in repositories, and with notes.
+//! Operations on files: in a guest, between guest and host, in repositories, and in the vault.
 
 use std::fs;
 
 use agentiso_testkit::eventually;
 use serde_json::{Value, json};
 
-use crate::deeds::{Deed, deed};
+use crate::deeds::{Operation, operation};
 use crate::stage::{BASE, OTHER, PATIENCE, Stage};
 
-/// Long enough that a write of it takes a while.
+/// Large enough that writing it takes a while.
 const LARGE: usize = 4 << 20;
 
-/// Files of a directory that is sent whole.
+/// The number of files in a directory that is transferred.
 const MANY: usize = 30;
 
 fn on_base(more: Value) -> Value {
@@ -20,7 +20,7 @@ fn on_base(more: Value) -> Value {
     arguments
 }
 
-/// The file in the guest has one of these sizes, and soon nothing is beside it.
+/// The file in the guest has one of these sizes, and soon no other file is beside it.
 fn whole(stage: &Stage, answered: bool, old: u64, new: u64) {
     eventually("nothing is beside it", PATIENCE, || stage.sh(BASE, "ls -A /root/files") == "text");
     let size: u64 = stage.sh(BASE, "stat -c %s /root/files/text").parse().expect("a size");
@@ -31,7 +31,7 @@ fn write_old(stage: &Stage) {
     stage.sh(BASE, "rm -rf /root/files && mkdir /root/files && printf old > /root/files/text");
 }
 
-/// Soon it is all there, or `none` of it. None is afterwards.
+/// Waits until all of it has arrived, or `none` of it, and then removes it.
 fn arrived(stage: &Stage, answered: bool, look: &str, expected: &str) {
     eventually("all of it or nothing", PATIENCE, || {
         let found = stage.sh(BASE, look);
@@ -65,22 +65,22 @@ fn transfer(direction: &str, host_path: &str, guest_path: &str) -> Value {
     on_base(json!({"direction": direction, "host_path": host_path, "guest_path": guest_path}))
 }
 
-pub(crate) fn deeds() -> Vec<Deed> {
+pub(crate) fn deeds() -> Vec<Operation> {
     let large = "x".repeat(LARGE);
     vec![
-        deed("file_write", "file_write", on_base(json!({"path": "/root/files/text", "content": large})))
+        operation("file_write", "file_write", on_base(json!({"path": "/root/files/text", "content": large})))
             .before(write_old)
             .after(|stage, answered| whole(stage, answered, 3, LARGE as u64)),
-        deed(
+        operation(
             "file_edit",
             "file_edit",
             on_base(json!({"path": "/root/files/text", "old_string": "old", "new_string": "newer"})),
         )
         .before(write_old)
         .after(|stage, answered| whole(stage, answered, 3, 5)),
-        deed("file_read", "file_read", on_base(json!({"path": "/root/files/text"}))).before(write_old),
-        deed("file_list", "file_list", on_base(json!({"path": "/usr/bin"}))),
-        deed("upload", "file_transfer", transfer("upload", "in.bin", "/root/files/in.bin"))
+        operation("file_read", "file_read", on_base(json!({"path": "/root/files/text"}))).before(write_old),
+        operation("file_list", "file_list", on_base(json!({"path": "/usr/bin"}))),
+        operation("upload", "file_transfer", transfer("upload", "in.bin", "/root/files/in.bin"))
             .slow(60)
             .before(fill_transfers)
             .after(|stage, answered| {
@@ -88,7 +88,7 @@ pub(crate) fn deeds() -> Vec<Deed> {
                             ls -A | grep -v '^in.bin$' || true";
                 arrived(stage, answered, look, &LARGE.to_string());
             }),
-        deed("upload of a directory", "file_transfer", transfer("upload", "in", "/root/files/in"))
+        operation("upload of a directory", "file_transfer", transfer("upload", "in", "/root/files/in"))
             .slow(60)
             .before(fill_transfers)
             .after(|stage, answered| {
@@ -96,14 +96,14 @@ pub(crate) fn deeds() -> Vec<Deed> {
                             ls -A | grep -v '^in$' || true";
                 arrived(stage, answered, look, &(MANY * 50_000).to_string());
             }),
-        deed("download", "file_transfer", transfer("download", "out.bin", "/root/files/out.bin"))
+        operation("download", "file_transfer", transfer("download", "out.bin", "/root/files/out.bin"))
             .slow(60)
             .before(fill_guest)
             .after(|stage, answered| {
                 let found = fs::metadata(stage.transfers().join("out.bin")).ok().map(|file| file.len());
                 assert!(found == Some(LARGE as u64) || found.is_none() && !answered, "{found:?}");
             }),
-        deed("download of a directory", "file_transfer", transfer("download", "out", "/root/files/out"))
+        operation("download of a directory", "file_transfer", transfer("download", "out", "/root/files/out"))
             .slow(60)
             .before(fill_guest)
             .after(|stage, answered| {
@@ -117,13 +117,13 @@ fn reset(stage: &Stage) {
     stage.sh(BASE, "cd /workspace && git reset -q --hard start && git clean -fdq");
 }
 
-/// The working tree is clean, and at one of these.
+/// The working tree is clean, and its last commit is the old or the new one.
 fn committed(stage: &Stage, answered: bool, new: &str) {
     let dirty = stage.client.tool("git_status", on_base(json!({}))).json()["dirty"].clone();
     let subject = stage.sh(BASE, "git -C /workspace log -1 --format=%s");
     assert!(subject == new || subject == "commit 3" && !answered, "{subject}");
     assert!(dirty == false || !answered, "{dirty}");
-    // It can be committed to, whatever happened before.
+    // A commit must work, whatever happened before.
     let commit = "cd /workspace && touch last && git add last && git commit -q -m last";
     stage.sh(BASE, commit);
 }
@@ -133,9 +133,9 @@ fn change(stage: &Stage) {
     stage.sh(BASE, "cd /workspace && for n in $(seq 60); do echo $n > file-$n; done");
 }
 
-pub(crate) fn repositories() -> Vec<Deed> {
+pub(crate) fn repositories() -> Vec<Operation> {
     vec![
-        deed(
+        operation(
             "git_clone",
             "git_clone",
             on_base(json!({"url": "http://git.test/project.git", "path": "/root/files/clone"})),
@@ -147,17 +147,20 @@ pub(crate) fn repositories() -> Vec<Deed> {
                 "cd /root/files; if [ -e clone ]; then cat clone/README 2>/dev/null || :; else echo none; fi";
             arrived(stage, answered, look, "hello from the repository");
         }),
-        deed("git_status", "git_status", on_base(json!({}))).before(change).after(|stage, _| reset(stage)),
-        deed("git_diff", "git_diff", on_base(json!({}))).before(change).after(|stage, _| reset(stage)),
-        deed("git_commit", "git_commit", on_base(json!({"message": "new"}))).slow(200).before(change).after(
-            |stage, answered| {
-                // A lock that a killed git left is looked after by whoever killed it.
+        operation("git_status", "git_status", on_base(json!({})))
+            .before(change)
+            .after(|stage, _| reset(stage)),
+        operation("git_diff", "git_diff", on_base(json!({}))).before(change).after(|stage, _| reset(stage)),
+        operation("git_commit", "git_commit", on_base(json!({"message": "new"})))
+            .slow(200)
+            .before(change)
+            .after(|stage, answered| {
+                // The daemon removes the lock of a git that it killed.
                 stage.all_is_well();
                 committed(stage, answered, "new");
                 reset(stage);
-            },
-        ),
-        deed("git_push", "git_push", on_base(json!({})))
+            }),
+        operation("git_push", "git_push", on_base(json!({})))
             .slow(400)
             .before(|stage| {
                 reset(stage);
@@ -175,7 +178,7 @@ pub(crate) fn repositories() -> Vec<Deed> {
                 );
                 reset(stage);
             }),
-        deed(
+        operation(
             "workspace_merge",
             "workspace_merge",
             json!({"source_workspaces": [OTHER], "target_workspace": BASE, "strategy": "sequential"}),
@@ -201,13 +204,13 @@ fn write_notes(stage: &Stage) {
     fs::write(stage.notes.path().join(NOTE), "old\n".repeat(1000)).expect("written");
 }
 
-/// The note is as it was or as it should be.
+/// The note has its old or its new text.
 fn is_whole(stage: &Stage, answered: bool, new: &str) {
     let (now, old) = (note(stage, NOTE).unwrap_or_default(), "old\n".repeat(1000));
     assert!(now == new || now == old && !answered, "{} bytes", now.len());
 }
 
-pub(crate) fn notes() -> Vec<Deed> {
+pub(crate) fn notes() -> Vec<Operation> {
     let of_note = |more: Value| {
         let mut arguments = more;
         arguments["path"] = json!(NOTE);
@@ -215,33 +218,33 @@ pub(crate) fn notes() -> Vec<Deed> {
     };
     let large = "new\n".repeat(500_000);
     vec![
-        deed("vault write", "vault", of_note(json!({"action": "write", "content": large})))
+        operation("vault write", "vault", of_note(json!({"action": "write", "content": large})))
             .before(write_notes)
             .after(|stage, answered| is_whole(stage, answered, &"new\n".repeat(500_000))),
-        deed(
+        operation(
             "vault append",
             "vault",
             of_note(json!({"action": "write", "content": "new\n", "mode": "append"})),
         )
         .before(write_notes)
         .after(|stage, answered| is_whole(stage, answered, &format!("{}new\n", "old\n".repeat(1000)))),
-        deed(
+        operation(
             "vault replace",
             "vault",
             of_note(json!({"action": "replace", "old_string": "old", "new_string": "new"})),
         )
         .before(write_notes)
         .after(|stage, answered| is_whole(stage, answered, &"new\n".repeat(1000))),
-        deed("vault move", "vault", of_note(json!({"action": "move", "new_path": "b.md"})))
+        operation("vault move", "vault", of_note(json!({"action": "move", "new_path": "b.md"})))
             .before(write_notes)
             .after(|stage, answered| {
                 let (from, to) = (note(stage, NOTE), note(stage, "b.md"));
                 assert!(from.is_some() != to.is_some() && (to.is_some() || !answered), "one of both");
                 assert_eq!(from.or(to).map(|text| text.len()), Some(4000));
             }),
-        deed("vault delete", "vault", of_note(json!({"action": "delete", "confirm": true})))
+        operation("vault delete", "vault", of_note(json!({"action": "delete", "confirm": true})))
             .before(write_notes)
             .after(|stage, answered| assert!(note(stage, NOTE).is_none() || !answered)),
-        deed("vault search", "vault", json!({"action": "search", "query": "old"})).before(write_notes),
+        operation("vault search", "vault", json!({"action": "search", "query": "old"})).before(write_notes),
     ]
 }

@@ -1,25 +1,25 @@
-//! What is done with whole machines, their snapshots, and several of them at once.
+//! Operations on whole workspaces, their snapshots, and several workspaces at once.
 
 use agentiso_testkit::eventually;
 use serde_json::{Value, json};
 
-use crate::deeds::{Deed, deed};
+use crate::deeds::{Operation, operation};
 use crate::stage::{BASE, MADE, OTHER, PATIENCE, Stage};
 
-pub(crate) fn looks() -> Vec<Deed> {
+pub(crate) fn queries() -> Vec<Operation> {
     let base = json!({"workspace_id": BASE});
     vec![
-        deed("workspace_list", "workspace_list", json!({})),
-        deed("workspace_info", "workspace_info", base.clone()),
-        deed("workspace_logs", "workspace_logs", base.clone()),
-        deed("workspace_adopt", "workspace_adopt", base),
-        deed("snapshot list", "snapshot", json!({"action": "list", "workspace_id": BASE})),
-        deed("snapshot diff", "snapshot", json!({"action": "diff", "workspace_id": BASE, "name": "d"})),
+        operation("workspace_list", "workspace_list", json!({})),
+        operation("workspace_info", "workspace_info", base.clone()),
+        operation("workspace_logs", "workspace_logs", base.clone()),
+        operation("workspace_adopt", "workspace_adopt", base),
+        operation("snapshot list", "snapshot", json!({"action": "list", "workspace_id": BASE})),
+        operation("snapshot diff", "snapshot", json!({"action": "diff", "workspace_id": BASE, "name": "d"})),
     ]
 }
 
-/// It runs or it does not, and runs afterwards.
-fn up_again(stage: &Stage, _answered: bool) {
+/// The workspace is running or stopped. It is started if it is stopped.
+fn ensure_running(stage: &Stage, _answered: bool) {
     stage.in_turn(OTHER);
     let state = stage.ws(OTHER).state();
     assert!(state == "running" || state == "stopped", "{state}");
@@ -33,38 +33,40 @@ fn fork(stage: &Stage) {
     stage.client.tool("workspace_fork", fork);
 }
 
-fn make_is_whole_or_gone(stage: &Stage, answered: bool) {
+fn made_workspace_works_or_is_gone(stage: &Stage, answered: bool) {
     stage.made(MADE, answered);
 }
 
-pub(crate) fn lives() -> Vec<Deed> {
+pub(crate) fn life_cycle() -> Vec<Operation> {
     vec![
-        deed("workspace_create", "workspace_create", json!({"name": MADE}))
+        operation("workspace_create", "workspace_create", json!({"name": MADE}))
             .slow(1500)
-            .after(make_is_whole_or_gone),
-        deed("workspace_destroy", "workspace_destroy", json!({"workspace_id": MADE}))
+            .after(made_workspace_works_or_is_gone),
+        operation("workspace_destroy", "workspace_destroy", json!({"workspace_id": MADE}))
             .slow(150)
             .before(fork)
             .after(|stage, answered| {
-                // Once begun it is done, and before that nothing of it is.
+                // A destroy that has begun is completed; before that nothing is removed.
                 if stage.is_listed(MADE) {
                     assert!(!answered);
                     stage.client.try_tool("workspace_destroy", json!({"workspace_id": MADE}));
                 }
             }),
-        deed("workspace_stop", "workspace_stop", json!({"workspace_id": OTHER})).slow(800).after(up_again),
-        deed("workspace_start", "workspace_start", json!({"workspace_id": OTHER}))
+        operation("workspace_stop", "workspace_stop", json!({"workspace_id": OTHER}))
+            .slow(800)
+            .after(ensure_running),
+        operation("workspace_start", "workspace_start", json!({"workspace_id": OTHER}))
             .slow(1500)
             .before(|stage| stage.ws(OTHER).stop())
-            .after(up_again),
-        deed(
+            .after(ensure_running),
+        operation(
             "workspace_fork",
             "workspace_fork",
             json!({"workspace_id": BASE, "snapshot_name": "m", "new_name": MADE}),
         )
         .slow(800)
-        .after(make_is_whole_or_gone),
-        deed(
+        .after(made_workspace_works_or_is_gone),
+        operation(
             "workspace_fork, several",
             "workspace_fork",
             json!({"workspace_id": BASE, "snapshot_name": "m", "count": 2, "name_prefix": MADE}),
@@ -78,8 +80,8 @@ pub(crate) fn lives() -> Vec<Deed> {
     ]
 }
 
-/// Deletes a snapshot that a call may have taken.
-fn forget(stage: &Stage, answered: bool, kept: bool) {
+/// Checks for and deletes a snapshot that a call may have taken.
+fn check_and_delete_snapshot(stage: &Stage, answered: bool, kept: bool) {
     stage.in_turn(BASE);
     let base = stage.ws(BASE);
     let is_there = base.snapshot_names().contains(&"new".to_owned());
@@ -93,20 +95,26 @@ fn create(memory: bool) -> Value {
     json!({"action": "create", "workspace_id": BASE, "name": "new", "include_memory": memory})
 }
 
-pub(crate) fn snapshots() -> Vec<Deed> {
+pub(crate) fn snapshots() -> Vec<Operation> {
     let restore = |name: &str| json!({"action": "restore", "workspace_id": BASE, "name": name});
     vec![
-        deed("snapshot create", "snapshot", create(false))
+        operation("snapshot create", "snapshot", create(false))
             .slow(200)
-            .after(|stage, answered| forget(stage, answered, true)),
-        deed("snapshot create with memory", "snapshot", create(true)).slow(1500).after(|stage, answered| {
-            forget(stage, answered, true);
-        }),
-        deed("snapshot delete", "snapshot", json!({"action": "delete", "workspace_id": BASE, "name": "new"}))
-            .slow(200)
-            .before(|stage| drop(stage.ws(BASE).snapshot("new")))
-            .after(|stage, answered| forget(stage, answered, false)),
-        deed("snapshot restore", "snapshot", restore("d"))
+            .after(|stage, answered| check_and_delete_snapshot(stage, answered, true)),
+        operation("snapshot create with memory", "snapshot", create(true)).slow(1500).after(
+            |stage, answered| {
+                check_and_delete_snapshot(stage, answered, true);
+            },
+        ),
+        operation(
+            "snapshot delete",
+            "snapshot",
+            json!({"action": "delete", "workspace_id": BASE, "name": "new"}),
+        )
+        .slow(200)
+        .before(|stage| drop(stage.ws(BASE).snapshot("new")))
+        .after(|stage, answered| check_and_delete_snapshot(stage, answered, false)),
+        operation("snapshot restore", "snapshot", restore("d"))
             .slow(1500)
             .before(|stage| drop(stage.sh(BASE, "echo three > /root/file; sync")))
             .after(|stage, answered| {
@@ -114,7 +122,7 @@ pub(crate) fn snapshots() -> Vec<Deed> {
                 let says = stage.sh(BASE, "cat /root/file");
                 assert!(says == "two" || says == "three" && !answered, "{says}");
             }),
-        deed("snapshot restore with memory", "snapshot", restore("m"))
+        operation("snapshot restore with memory", "snapshot", restore("m"))
             .slow(1000)
             .before(|stage| drop(stage.sh(BASE, "echo three > /root/file; sync")))
             .after(|stage, answered| {
@@ -140,25 +148,25 @@ fn destroy_team(stage: &Stage) {
     stage.client.tool("team", json!({"action": "destroy", "name": "crew"}));
 }
 
-pub(crate) fn many() -> Vec<Deed> {
+pub(crate) fn groups() -> Vec<Operation> {
     let task = |name: &str| json!({"name": name, "command": "sleep 0.2"});
     vec![
-        // All of what they made goes, whenever they are cancelled; what is left would show.
-        deed(
+        // Everything that a cancelled swarm made is removed. `all_is_well` would find leftovers.
+        operation(
             "swarm_run",
             "swarm_run",
             json!({"golden_workspace": BASE, "snapshot_name": "m", "tasks": [task("a"), task("b")]}),
         )
         .slow(2000),
-        deed(
+        operation(
             "workspace_prepare",
             "workspace_prepare",
             json!({"name": MADE, "setup_commands": ["sleep 0.2"]}),
         )
         .slow(2000)
-        .after(make_is_whole_or_gone),
-        deed("team create", "team", team()).slow(1500).after(|stage, answered| {
-            // One that was ready when the call was cancelled stays; all others go by themselves.
+        .after(made_workspace_works_or_is_gone),
+        operation("team create", "team", team()).slow(1500).after(|stage, answered| {
+            // A team that was ready when the call was cancelled stays; any other is removed by the daemon.
             eventually("it is ready or gone", PATIENCE, || {
                 teams(stage).iter().all(|team| team["state"] == "Ready")
             });
@@ -166,13 +174,13 @@ pub(crate) fn many() -> Vec<Deed> {
                 true => assert!(!answered),
                 false => {
                     if !answered {
-                        stage.count_too_late();
+                        stage.count_late_cancel();
                     }
                     destroy_team(stage);
                 }
             }
         }),
-        deed(
+        operation(
             "team message",
             "team",
             json!({"action": "message", "name": "crew", "agent": "ann", "to": "bob", "content": "hi"}),
@@ -185,7 +193,7 @@ pub(crate) fn many() -> Vec<Deed> {
             destroy_team(stage);
         })
         .slow(20),
-        deed("team destroy", "team", json!({"action": "destroy", "name": "crew"}))
+        operation("team destroy", "team", json!({"action": "destroy", "name": "crew"}))
             .slow(200)
             .before(|stage| drop(stage.client.tool("team", team())))
             .after(|stage, _| {

@@ -1,11 +1,11 @@
-//! Every tool is cancelled in the middle: the call is sent, and taken back at any moment between its beginning and what
-//! would have been its end. Afterwards it has happened or it has not, and everything can be used as before.
+//! Cancellation of every tool: each call is sent and cancelled at a random moment before it would have ended.
+//! Afterwards it is either done or undone, and everything can be used as before.
 //!
 //! ```text
 //!   before ─▶ call ──random time──▶ cancel, or hang up ─▶ after: whole or not at all ─▶ all is well
 //! ```
 //!
-//! The moments come from a seed that a failure shows; `AGENTISO_SEED` repeats them.
+//! The moments come from a seed that a failed test prints; `AGENTISO_SEED` repeats them.
 
 mod deeds;
 mod files;
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use agentiso_e2e::internet_or_skip;
 use agentiso_testkit::{Pending, RpcReply, host_or_skip};
-use deeds::{Deed, large, small};
+use deeds::{Operation, large, small};
 use serde_json::{Value, json};
 use stage::Stage;
 
-/// Small random numbers that can be had again.
+/// A small random number generator whose numbers can be repeated.
 struct Moments(u64);
 
 impl Moments {
@@ -35,7 +35,7 @@ impl Moments {
         Self(seed)
     }
 
-    /// Any time from none to a little more than this.
+    /// A random time between zero and a little more than `whole`.
     fn within(&mut self, whole: Duration) -> Duration {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -45,58 +45,58 @@ impl Moments {
 }
 
 #[expect(clippy::print_stderr, reason = "what a failed test was doing belongs in its output")]
-fn tell(deed: &Deed, what: &str) {
-    eprintln!("{}: {what}", deed.what);
+fn tell(operation: &Operation, what: &str) {
+    eprintln!("{}: {what}", operation.what);
 }
 
-fn call(stage: &Stage, deed: &Deed) -> Pending {
-    stage.client.start_tool(deed.tool, deed.arguments(stage))
+fn call(stage: &Stage, operation: &Operation) -> Pending {
+    stage.client.start_tool(operation.tool, operation.arguments(stage))
 }
 
-/// Does it without any disturbance and says how long it took.
-fn left_alone(stage: &Stage, deed: &Deed) -> Duration {
-    (deed.before)(stage);
+/// Runs the operation without cancelling it and returns its duration.
+fn run_uncancelled(stage: &Stage, operation: &Operation) -> Duration {
+    (operation.before)(stage);
     let begun = Instant::now();
-    let done = call(stage, deed).tool();
+    let done = call(stage, operation).tool();
     let took = begun.elapsed();
-    assert!(!done.is_error, "{}: {}", deed.what, done.text);
-    (deed.after)(stage, true);
+    assert!(!done.is_error, "{}: {}", operation.what, done.text);
+    (operation.after)(stage, true);
     stage.all_is_well();
-    tell(deed, &format!("left alone it takes {took:?}"));
+    tell(operation, &format!("left alone it takes {took:?}"));
     took
 }
 
-/// Whether an answer came all the same, and that of a deed that was done.
-fn is_answered(deed: &Deed, pending: &Pending) -> bool {
+/// Whether the call was answered in spite of the cancellation. An answer must be a success.
+fn is_answered(operation: &Operation, pending: &Pending) -> bool {
     match pending.wait_for(Duration::ZERO) {
         Some(RpcReply::Result(result)) => {
-            assert_ne!(result["isError"], json!(true), "{}: {result}", deed.what);
+            assert_ne!(result["isError"], json!(true), "{}: {result}", operation.what);
             true
         }
         Some(RpcReply::Error { .. }) | None => false,
     }
 }
 
-/// Each of them once as it is, and then cancelled at random moments.
-fn cancel(deeds: &[Deed]) {
+/// Runs each operation once to its end, and then cancels it at random moments.
+fn cancel(deeds: &[Operation]) {
     let internet = internet_or_skip!();
     let notes = stage::notes();
     let host = host_or_skip!(Stage::options(&internet, &notes));
     let stage = Stage::set(host, internet, notes);
     let mut moments = Moments::begin();
-    for deed in deeds {
-        let whole = left_alone(&stage, deed);
-        for _ in 0..deed.rounds {
-            (deed.before)(&stage);
+    for operation in deeds {
+        let whole = run_uncancelled(&stage, operation);
+        for _ in 0..operation.rounds {
+            (operation.before)(&stage);
             let moment = moments.within(whole);
-            let pending = call(&stage, deed);
+            let pending = call(&stage, operation);
             std::thread::park_timeout(moment);
             stage.client.cancel(&pending);
-            // The answers to what is asked next come after that of the call, if it has one.
+            // Answers arrive in order: after this one, the answer to the call has come, if there is one.
             stage.listed();
-            let answered = is_answered(deed, &pending);
-            tell(deed, &format!("cancelled after {moment:?}, answered: {answered}"));
-            (deed.after)(&stage, answered);
+            let answered = is_answered(operation, &pending);
+            tell(operation, &format!("cancelled after {moment:?}, answered: {answered}"));
+            (operation.after)(&stage, answered);
             stage.all_is_well();
         }
     }
@@ -104,48 +104,49 @@ fn cancel(deeds: &[Deed]) {
 }
 
 #[test]
-fn a_small_call_that_is_cancelled_at_any_moment_has_happened_or_has_not() {
+fn cancelled_small_calls_are_done_or_undone() {
     cancel(&small());
 }
 
 #[test]
-fn a_large_call_that_is_cancelled_at_any_moment_has_happened_or_has_not() {
+fn cancelled_large_calls_are_done_or_undone() {
     cancel(&large());
 }
 
 #[test]
-fn every_tool_is_among_those_that_are_cancelled() {
+fn every_tool_is_tried_with_cancellation() {
     let host = host_or_skip!();
     let tools = host.client().request("tools/list", json!({})).result();
     let name = |tool: &Value| tool["name"].as_str().expect("a name").to_owned();
     let tools: BTreeSet<_> = tools["tools"].as_array().expect("tools").iter().map(name).collect();
-    let tried: BTreeSet<_> = small().iter().chain(&large()).map(|deed| deed.tool.to_owned()).collect();
+    let tried: BTreeSet<_> =
+        small().iter().chain(&large()).map(|operation| operation.tool.to_owned()).collect();
     assert_eq!(tools, tried);
 }
 
 #[test]
-fn a_client_that_goes_away_in_the_middle_of_a_slow_call_leaves_nothing_half_done() {
+fn disconnect_during_slow_calls_leaves_nothing_half_done() {
     let internet = internet_or_skip!();
     let notes = stage::notes();
     let host = host_or_skip!(Stage::options(&internet, &notes));
     let mut stage = Stage::set(host, internet, notes);
     let mut moments = Moments::begin();
     let deeds: Vec<_> = small().into_iter().chain(large()).collect();
-    for (number, deed) in deeds.iter().filter(|deed| deed.usually.is_some()).enumerate() {
-        (deed.before)(&stage);
-        let moment = moments.within(deed.usually.unwrap_or_default());
-        let pending = call(&stage, deed);
+    for (number, operation) in deeds.iter().filter(|operation| operation.usually.is_some()).enumerate() {
+        (operation.before)(&stage);
+        let moment = moments.within(operation.usually.unwrap_or_default());
+        let pending = call(&stage, operation);
         std::thread::park_timeout(moment);
-        // Politely and not, in turn.
+        // Closes the connection and kills the client in turns.
         if number % 2 == 0 {
             stage.client.hang_up();
         } else {
             stage.client.kill();
         }
-        let answered = is_answered(deed, &pending);
-        tell(deed, &format!("hung up after {moment:?}, answered: {answered}"));
+        let answered = is_answered(operation, &pending);
+        tell(operation, &format!("hung up after {moment:?}, answered: {answered}"));
         stage.next_client();
-        (deed.after)(&stage, answered);
+        (operation.after)(&stage, answered);
         stage.all_is_well();
     }
     stage.end();

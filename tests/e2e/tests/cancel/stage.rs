@@ -1,4 +1,5 @@
-//! Where everything happens: two machines, a repository outside, notes, and what must always be true of them.
+//! The setup of the cancellation tests: two workspaces, a repository outside, notes, and the invariants that must hold
+//! after every call.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -11,28 +12,28 @@ use tempfile::TempDir;
 
 use crate::deeds;
 
-/// The workspace that most is done with. It has a clone of the repository outside in `/workspace` and two snapshots: `m`
-/// with memory, in which `/root/file` says `one`, and `d`, in which it says `two`.
+/// The workspace of most operations. It has a clone of the repository outside in `/workspace` and two snapshots: `m`
+/// with memory, in which `/root/file` contains `one`, and `d`, in which it contains `two`.
 pub(crate) const BASE: &str = "base";
 
-/// A fork of it, with a commit of its own and a snapshot `d`.
+/// A fork of [`BASE`], with a commit of its own and a snapshot `d`.
 pub(crate) const OTHER: &str = "other";
 
-/// What calls make that make something.
+/// The name of the workspace that calls create.
 pub(crate) const MADE: &str = "made";
 
 /// A command that no cancelled call may leave running.
 pub(crate) const LONG_SLEEP: &str = "sleep 987";
 
-/// For what is undone or finished by itself, on a busy host.
+/// The time in which a cancelled operation is finished or undone on a busy host.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a cancelled call made is on its way out, or it was there before the call was cancelled. What runs for so long
-/// without a break, and does what it is told, is there to stay, on a host however busy.
+/// A workspace of a cancelled call is either being removed, or was complete before the cancellation. If it has been
+/// running for this long without a break and executes commands, it stays, however busy the host is.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// A call may have been done, and not answered yet, when it was cancelled. That is rare.
-const MOST_TOO_LATE: u32 = 3;
+/// How many calls may be done but not yet answered when they are cancelled. That is rare.
+const MOST_LATE_CANCELS: u32 = 3;
 
 /// The directory of the notes.
 pub(crate) fn notes() -> TempDir {
@@ -40,12 +41,12 @@ pub(crate) fn notes() -> TempDir {
 }
 
 pub(crate) struct Stage {
-    // Dropped in this order: the client before its host, and that before the network it is in.
+    // Dropped in this order: the client before its host, and the host before its network.
     pub(crate) client: Client,
     pub(crate) host: TestHost,
     pub(crate) internet: Internet,
     pub(crate) notes: TempDir,
-    too_late: Cell<u32>,
+    late_cancels: Cell<u32>,
 }
 
 impl Stage {
@@ -69,7 +70,7 @@ impl Stage {
             other.sh("cd /workspace && echo more > more && git add more && git commit -q -m more");
             other.snapshot("d");
         }
-        let stage = Self { client, host, internet, notes, too_late: Cell::new(0) };
+        let stage = Self { client, host, internet, notes, late_cancels: Cell::new(0) };
         std::fs::create_dir_all(stage.transfers()).expect("a directory");
         stage.all_is_well();
         stage
@@ -107,7 +108,7 @@ impl Stage {
         self.listed().iter().any(|(listed, _)| listed == name)
     }
 
-    /// The workspace's phase, if it has one, as the ledger has it.
+    /// The workspace's phase in the ledger, if the workspace is there.
     fn phase(&self, name: &str) -> Option<String> {
         let state = self.host.state();
         let all = state["workspaces"].as_object()?.values();
@@ -115,24 +116,24 @@ impl Stage {
         Some(found["phase"].as_str()?.to_owned())
     }
 
-    /// What a call made is there and can be used, or it is gone. It is gone afterwards.
+    /// Checks that a workspace made by a call works or is gone, and destroys it.
     pub(crate) fn made(&self, name: &str, answered: bool) {
         if !answered && self.goes(name) {
             return;
         }
         if !answered {
-            self.count_too_late();
+            self.count_late_cancel();
         }
         assert_eq!(self.sh(name, "echo works"), "works", "{name}");
         self.client.tool("workspace_destroy", json!({"workspace_id": name}));
     }
 
-    pub(crate) fn count_too_late(&self) {
-        self.too_late.set(self.too_late.get() + 1);
-        assert!(self.too_late.get() <= MOST_TOO_LATE, "cancelled calls are done all the same");
+    pub(crate) fn count_late_cancel(&self) {
+        self.late_cancels.set(self.late_cancels.get() + 1);
+        assert!(self.late_cancels.get() <= MOST_LATE_CANCELS, "cancelled calls are done all the same");
     }
 
-    /// Waits until what a cancelled call made is gone, or is there to stay.
+    /// Waits until the workspace of a cancelled call is gone (true) or is there to stay (false).
     fn goes(&self, name: &str) -> bool {
         let begun = Instant::now();
         let mut runs_since = None;
@@ -157,7 +158,7 @@ impl Stage {
         !ran.is_error
     }
 
-    /// Returns when the workspace has done what it was asked before: requests are taken one after the other.
+    /// Returns when the workspace has finished all earlier requests: they are processed one after the other.
     pub(crate) fn in_turn(&self, name: &str) {
         eventually("its turn comes", PATIENCE, || {
             let diff = json!({"workspace_id": name, "action": "diff", "name": "d"});
@@ -165,13 +166,13 @@ impl Stage {
         });
     }
 
-    /// What a workspace may reach, and the ports of the host that lead into it.
+    /// A workspace's policy and its forwards.
     pub(crate) fn network(&self, name: &str) -> Value {
         let info = self.client.tool("workspace_info", json!({"workspace_id": name})).json();
         info["network"].clone()
     }
 
-    /// Another client takes everything over.
+    /// Connects another client, which adopts both workspaces.
     pub(crate) fn next_client(&mut self) {
         self.client = self.host.client();
         eventually("nobody else has them", PATIENCE, || {
@@ -183,18 +184,18 @@ impl Stage {
         });
     }
 
-    /// Nothing is there but what was there in the beginning, and it works.
+    /// Waits until only the initial workspaces are left and everything is as it was in the beginning.
     pub(crate) fn all_is_well(&self) {
         let begun = Instant::now();
         while let Some(wrong) = self.wrong() {
             assert!(begun.elapsed() < PATIENCE, "{wrong}");
-            // A cancelled call may have started a job after it was looked for; no other command is one.
+            // A cancelled call may have started a job after the check for jobs. No other command is a job.
             deeds::kill_jobs(self);
             std::thread::park_timeout(Duration::from_millis(20));
         }
     }
 
-    /// The first thing that is not as it should be, or not yet.
+    /// The first deviation from the expected state.
     fn wrong(&self) -> Option<String> {
         let expect = |what: &str, found: Value, expected: Value| {
             (found != expected).then(|| format!("{what}: {found}, not {expected}"))
@@ -233,14 +234,14 @@ impl Stage {
             })
     }
 
-    /// Ports of the host that somebody besides the test listens at.
+    /// Ports of the host on which a process other than the test's servers listens.
     fn listening(&self) -> Vec<u64> {
         let all = self.internet.sh_at_host("ss -Hltn | grep -v ':8000 ' || true");
         let port = |line: &str| line.split_whitespace().nth(3)?.rsplit(':').next()?.parse().ok();
         all.lines().filter_map(port).collect()
     }
 
-    /// Files that have no name yet, and sockets of machines that are not there.
+    /// Temporary files, and sockets of VMs that do not exist.
     fn leftovers(&self) -> Vec<String> {
         let data = self.host.data();
         let workspaces = names_in(&data.join("workspaces"));
@@ -259,15 +260,15 @@ impl Stage {
         left
     }
 
-    /// What a cancelled call may have left in a machine.
+    /// Files and processes that a cancelled call may have left in a guest.
     fn traces(&self, name: &str) -> String {
-        // The brackets keep the pattern from finding itself.
+        // The brackets keep the pattern from matching its own command line.
         let look = "find /tmp /root /workspace -name '*agentiso*' -o -name '*.lock'; \
                     grep -lazx '98[7]' /proc/[0-9]*/cmdline 2>/dev/null; true";
         self.sh(name, look)
     }
 
-    /// What counts against the session is what it owns; without it nothing is left.
+    /// The session's quota counts only what it owns; after destroying that, nothing is left.
     pub(crate) fn end(self) {
         let more = json!({"workspace_id": BASE, "snapshot_name": "m", "count": 9});
         self.client.tool_error("workspace_fork", more).mentions(&["quota", "2 in use"]);

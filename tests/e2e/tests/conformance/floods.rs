@@ -1,4 +1,4 @@
-//! Too much of everything: it hurts whoever does it, and nobody else.
+//! Network load without limit: it affects the workspace that causes it, and no other.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use serde_json::json;
 
 use crate::Backend;
 
-/// What a neighbour may wait for a page while another does its worst. Both share the host's processors.
+/// The seconds that a neighbour may wait for a page during the load. Both share the host's processors.
 const UNDISTURBED: f64 = 5.0;
 
-/// What a workspace can have open at once, at least.
+/// The number of connections that a workspace can hold open at least.
 const HUNDREDS: u64 = 256;
 
-/// The neighbour's commands run and its pages come.
+/// Asserts that the neighbour can still run commands and fetch pages.
 fn is_undisturbed(neighbour: &TestWorkspace<'_>) {
     let page = page(neighbour, "good.test");
     page.is("the page of good.test");
@@ -26,7 +26,7 @@ fn is_undisturbed(neighbour: &TestWorkspace<'_>) {
     assert!(begun.elapsed().as_secs_f64() < UNDISTURBED, "{:?}", begun.elapsed());
 }
 
-pub(crate) fn ten_thousand_connections_come_and_go(backend: Backend) {
+pub(crate) fn ten_thousand_connections_open_without_disturbing_neighbours(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
@@ -38,14 +38,14 @@ pub(crate) fn ten_thousand_connections_come_and_go(backend: Backend) {
     page(&busy, "good.test").is("the page of good.test");
 }
 
-/// A guest must not be able to use up what all workspaces share: connections, descriptors, the resolver.
-pub(crate) fn more_connections_than_there_may_be_hurt_only_who_opens_them(backend: Backend) {
+/// A guest must not exhaust resources that all workspaces share: connections, descriptors, the resolver.
+pub(crate) fn excess_connections_hurt_only_their_own_workspace(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
     let [busy, neighbour] = [(); 2].map(|()| client.workspace_with(json!({"allow_internet": true})));
-    // The server keeps its ends of the connections. That nobody is at the others is known once the guest's kernel has
-    // forgotten them: after this time instead of a minute.
+    // The server keeps its ends of the connections open. They are only closed once the guest's kernel has dropped its
+    // own ends: after 5 seconds instead of a minute.
     busy.sh("echo 5 > /proc/sys/net/ipv4/tcp_fin_timeout");
     let held = flows(&busy, "hold", SERVER, KEEPING_PORT, 1500);
     is_undisturbed(&neighbour);
@@ -58,7 +58,7 @@ pub(crate) fn more_connections_than_there_may_be_hurt_only_who_opens_them(backen
         page(&busy, "good.test").result == "the page of good.test"
     });
 
-    // To a server that never answers.
+    // Connections to a server that never answers.
     let begun = flows(&busy, "begin", SILENT, 80, 1000);
     is_undisturbed(&neighbour);
     begun.end();
@@ -67,7 +67,7 @@ pub(crate) fn more_connections_than_there_may_be_hurt_only_who_opens_them(backen
     });
 }
 
-pub(crate) fn a_flood_of_frames_hurts_only_who_sends_it(backend: Backend) {
+pub(crate) fn frame_flood_hurts_only_its_own_workspace(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
@@ -82,9 +82,9 @@ pub(crate) fn a_flood_of_frames_hurts_only_who_sends_it(backend: Backend) {
     });
 }
 
-/// Who says a little every second, and never all of it, holds nothing for long: neither bytes on their way to a server
-/// whose name they have not said, nor the resolver's attention.
-pub(crate) fn a_request_that_is_never_finished_is_given_up(backend: Backend) {
+/// A client that sends its request very slowly and never completes it (slowloris) does not hold anything for long:
+/// neither a connection that has not named its server yet, nor the resolver.
+pub(crate) fn unfinished_requests_are_dropped(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();

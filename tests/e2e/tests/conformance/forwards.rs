@@ -10,9 +10,9 @@ use serde_json::json;
 
 use crate::Backend;
 
-/// A forward listens on the host's loopback and nowhere else, takes neither the system's ports nor agentiso's own, and
-/// is there until it is removed: through changes of the policy, a stop and a start, and another daemon.
-pub(crate) fn a_forward_is_the_hosts_own_and_stays(backend: Backend) {
+/// A forward listens on the host's loopback only, cannot take the system's ports or agentiso's own, and stays until it
+/// is removed: across policy changes, a stop and a start, and a restart of the daemon.
+pub(crate) fn forward_listens_on_loopback_and_persists(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
@@ -23,7 +23,7 @@ pub(crate) fn a_forward_is_the_hosts_own_and_stays(backend: Backend) {
     let port = added["host_port"].as_u64().unwrap();
     let greets = || internet.greeting_at_host("127.0.0.1", port) == "hello\n";
     eventually("the server answers", Duration::from_secs(20), greets);
-    // A server that listens on the workspace's own address is found as well.
+    // A guest server that listens on the workspace's address only is reached as well.
     serve(&ws, 8081, &address(&ws));
     let own = add(json!({"action": "add", "guest_port": 8081}))["host_port"].as_u64().unwrap();
     let greets_there = || internet.greeting_at_host("127.0.0.1", own) == "hello\n";

@@ -1,4 +1,4 @@
-//! What workspaces are for: code that comes from where it may come from.
+//! Git clones from allowed names only, over HTTP, HTTPS and git's own protocol.
 
 use agentiso_e2e::guest::policy;
 use agentiso_e2e::internet::SERVER;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::Backend;
 
-pub(crate) fn a_repository_is_cloned_by_an_allowed_name_only(backend: Backend) {
+pub(crate) fn git_clones_by_allowed_names_only(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
@@ -25,7 +25,7 @@ pub(crate) fn a_repository_is_cloned_by_an_allowed_name_only(backend: Backend) {
         assert_eq!(cloned.exit_code, 0, "{scheme}: {cloned:?}");
         assert_eq!(ws.sh("cat /root/project/README"), "hello from the repository");
 
-        // Another name of the same address: not by asking for it, and not by knowing where it leads.
+        // Another name of the same address is refused, both by name and by its known address.
         let by_name = clone(&format!("{scheme}://bad.test/project.git"), "");
         assert_ne!(by_name.exit_code, 0);
         assert!(by_name.stderr.contains("Could not resolve host"), "{by_name:?}");
@@ -40,7 +40,7 @@ pub(crate) fn a_repository_is_cloned_by_an_allowed_name_only(backend: Backend) {
     assert!(internet.asked_for("bad.test").is_empty(), "{:?}", internet.asked());
     assert!(internet.asked_for(&format!("http {SERVER} {SERVER}")).is_empty(), "{:?}", internet.asked());
 
-    // Git's own protocol names its host as well, and a request that names another one does not leave.
+    // Git's own protocol names its host as well. A request that names another host is not sent.
     let before = internet.asked_for("git ").len();
     assert_ne!(clone("git://good.test/project.git", "").exit_code, 0, "not at that port");
     policy(&ws, json!({"allow_domains": ["good.test:9418"]}));

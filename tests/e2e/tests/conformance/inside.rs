@@ -1,4 +1,5 @@
-//! What `allow_internet` never opens: the host and its services, its network, and the cloud's metadata.
+//! Addresses that `allow_internet` never opens: the host and its services, private networks, and the cloud's metadata
+//! service.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use crate::Backend;
 
 /// A guest must not reach services of the host, whether they listen on its addresses or on the gateway's.
-pub(crate) fn what_is_inside_stays_out_of_reach(backend: Backend) {
+pub(crate) fn allow_internet_never_opens_internal_addresses(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
@@ -33,7 +34,7 @@ pub(crate) fn what_is_inside_stays_out_of_reach(backend: Backend) {
     for tried in try_all(&ws, Value::Array(asked)) {
         tried.fails_at_once(&["unreachable", "refused"]);
     }
-    // A server that sends whoever asks it somewhere else.
+    // HTTP redirects to internal addresses are refused too.
     let redirect = |to: &str| attempt(&ws, json!(["follow", format!("http://good.test/redirect/{to}/")]));
     redirect("other.test").is("the page of other.test");
     redirect(METADATA).is_refused();
@@ -43,7 +44,7 @@ pub(crate) fn what_is_inside_stays_out_of_reach(backend: Backend) {
     }
     assert!(internet.asked_at_home().is_empty(), "{:?}", internet.asked_at_home());
 
-    // Who means it says so, and gets no more than that.
+    // A CIDR rule opens exactly the internal address and port that it names.
     policy(&ws, json!({"allow_cidrs": ["192.168.77.1:80"]}));
     page(&ws, "192.168.77.1").is("the page of 192.168.77.1");
     page(&ws, "10.0.0.7").is_refused();
@@ -53,8 +54,8 @@ pub(crate) fn what_is_inside_stays_out_of_reach(backend: Backend) {
     page(&ws, METADATA).is_refused();
 }
 
-/// Who may give a name an address may give it any, and another one the next time.
-pub(crate) fn a_name_that_leads_inside_is_not_told(backend: Backend) {
+/// DNS rebinding: the owner of a name can give it any address, and another one on the next query.
+pub(crate) fn names_of_internal_addresses_do_not_resolve(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
@@ -82,7 +83,7 @@ pub(crate) fn a_name_that_leads_inside_is_not_told(backend: Backend) {
             literal.is_refused();
         }
     }
-    // First a public address, then the loopback, a private network, the host.
+    // The name resolves first to a public address, then to the loopback, a private network and the host.
     page(&ws, "flip.rebind.test").is("the page of flip.rebind.test");
     eventually("the name has led everywhere", Duration::from_secs(60), || {
         page(&ws, "flip.rebind.test");

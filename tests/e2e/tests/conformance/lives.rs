@@ -1,4 +1,4 @@
-//! What a workspace may reach goes with it through everything that ends one machine and begins another.
+//! A workspace keeps its policy across everything that ends one VM and starts another.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,18 @@ use serde_json::json;
 
 use crate::Backend;
 
-/// What a machine may reach.
+/// The expected policy of a workspace.
 #[derive(Clone, Copy, Debug)]
-enum May {
+enum Reach {
     Nothing,
-    /// `good.test`, and nothing else.
+    /// Only `good.test`.
     Good,
 }
 
-impl May {
-    /// Asks for it from within, by every way that another machine of the same name, address or memory might have open.
-    fn is_all_of(self, ws: &TestWorkspace<'_>) {
+impl Reach {
+    /// Checks the policy from within the guest, by every way that another VM of the same name, address or memory might
+    /// have open.
+    fn assert_on(self, ws: &TestWorkspace<'_>) {
         let network = &ws.info()["network"];
         let told = match self {
             Self::Nothing => json!([]),
@@ -52,46 +53,46 @@ impl May {
     }
 }
 
-/// A machine that is made again, from its disk or with its memory, in its own place or as a copy, has the rules of its
-/// workspace: not those of a machine without any, and none that it had in the meantime.
-pub(crate) fn a_policy_goes_with_a_workspace_through_snapshots_forks_and_restarts(backend: Backend) {
+/// A VM that is restored or forked, from disk or with memory, has the current rules of its workspace: neither no rules,
+/// nor rules that it had in between.
+pub(crate) fn policy_survives_snapshots_forks_and_restarts(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
     let open = json!({"name": "open", "network_policy": {"allow_domains": ["good.test"]}});
-    for (ws, may) in [(client.workspace_with(open), May::Good), (client.workspace(), May::Nothing)] {
-        may.is_all_of(&ws);
+    for (ws, reach) in [(client.workspace_with(open), Reach::Good), (client.workspace(), Reach::Nothing)] {
+        reach.assert_on(&ws);
         ws.snapshot("disk");
         ws.snapshot_with_memory("memory");
         for snapshot in ["memory", "disk"] {
             ws.restore(snapshot);
-            may.is_all_of(&ws);
+            reach.assert_on(&ws);
             let fork = ws.fork(snapshot);
-            may.is_all_of(&fork);
+            reach.assert_on(&fork);
             fork.stop();
             fork.start();
-            may.is_all_of(&fork);
-            // What is changed of one is not changed of the other.
+            reach.assert_on(&fork);
+            // A change to the fork does not affect its source.
             policy(&fork, json!({"allow_domains": ["good.test", "bad.test"]}));
-            may.is_all_of(&ws);
+            reach.assert_on(&ws);
             fork.destroy();
         }
         ws.stop();
         ws.start();
-        may.is_all_of(&ws);
+        reach.assert_on(&ws);
 
-        // A snapshot is a state of the machine; whom it may talk to is decided outside of it, and stays decided.
-        let (changed, then) = match may {
-            May::Good => (json!([]), May::Nothing),
-            May::Nothing => (json!(["good.test"]), May::Good),
+        // The policy is not part of a snapshot: a restore does not bring an old policy back.
+        let (changed, then) = match reach {
+            Reach::Good => (json!([]), Reach::Nothing),
+            Reach::Nothing => (json!(["good.test"]), Reach::Good),
         };
         policy(&ws, json!({"allow_domains": changed}));
         for snapshot in ["memory", "disk"] {
             ws.restore(snapshot);
-            then.is_all_of(&ws);
+            then.assert_on(&ws);
         }
         let fork = ws.fork("memory");
-        then.is_all_of(&fork);
+        then.assert_on(&fork);
         fork.destroy();
         ws.destroy();
     }
@@ -99,9 +100,9 @@ pub(crate) fn a_policy_goes_with_a_workspace_through_snapshots_forks_and_restart
     test.assert_no_workspaces_left();
 }
 
-/// Whoever is connected to a machine that goes learns of it at once, inside and outside, and whoever comes too late is not
-/// kept waiting.
-pub(crate) fn what_a_machine_had_open_ends_with_it(backend: Backend) {
+/// When a VM ends, both ends of its connections are reset at once, and later connections to its forward are not kept
+/// waiting.
+pub(crate) fn open_connections_end_with_their_vm(backend: Backend) {
     const SOON: Duration = Duration::from_secs(5);
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
@@ -131,7 +132,7 @@ pub(crate) fn what_a_machine_had_open_ends_with_it(backend: Backend) {
     eventually("the server is told of the end", SOON, || !internet.asked_for("reset").is_empty());
     assert!(internet.asked_for("ended").is_empty(), "{:?}", internet.asked());
 
-    // What was in its memory serves others.
+    // The server in the restored memory serves new connections.
     let hear = format!(
         "python3 -c \"import socket; print(socket.create_connection(('127.0.0.1', {port}), 5).recv(5))\" || true"
     );
@@ -143,7 +144,7 @@ pub(crate) fn what_a_machine_had_open_ends_with_it(backend: Backend) {
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
 }
 
-/// Says something and keeps the connection.
+/// Sends some bytes and keeps the connection open.
 const TALK: &str = "
 import socket, sys, time
 stream = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20)
@@ -151,22 +152,22 @@ stream.sendall(b'here')
 time.sleep(1000)
 ";
 
-/// A machine outlives its daemon, and its rules with it.
-pub(crate) fn a_policy_holds_after_a_daemon_that_was_killed(backend: Backend) {
+/// A VM outlives its daemon, and so do its rules.
+pub(crate) fn policy_holds_after_a_killed_daemon(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
     let open = client.workspace_with(json!({"network_policy": {"allow_domains": ["good.test"]}}));
     let closed = client.workspace();
-    May::Good.is_all_of(&open);
-    May::Nothing.is_all_of(&closed);
+    Reach::Good.assert_on(&open);
+    Reach::Nothing.assert_on(&closed);
     let machines = test.machines();
     test.kill_daemon();
     let next = test.client();
     next.tool("workspace_adopt", json!({}));
     assert_eq!(test.machines(), machines, "they have not been started again");
-    for (before, may) in [(open, May::Good), (closed, May::Nothing)] {
-        may.is_all_of(&next.existing(&before.id));
+    for (before, reach) in [(open, Reach::Good), (closed, Reach::Nothing)] {
+        reach.assert_on(&next.existing(&before.id));
     }
     assert!(internet.asked_for("bad.test").is_empty(), "{:?}", internet.asked());
 }

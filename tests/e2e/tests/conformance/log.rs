@@ -1,4 +1,4 @@
-//! The log of connections says the same whoever carries them.
+//! The network log has the same content on every backend.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use serde_json::json;
 
 use crate::Backend;
 
-/// As long as a record may take to be there.
+/// The time within which a record must appear in the log.
 const SOON: Duration = Duration::from_secs(10);
 
-/// The lines of a log that speak of one place, without when that was and the guest's own port.
+/// The log lines about one endpoint, without the time and the guest's port.
 fn lines(ws: &TestWorkspace<'_>, place: &str) -> Vec<String> {
     let about = format!(" {place} ");
     let log = log(ws).lines().map(|line| format!("{line} ")).collect::<Vec<_>>();
@@ -30,7 +30,7 @@ fn plain(line: &str) -> String {
             plain.push(word.to_owned());
             continue;
         }
-        // "from port 40000:" keeps what ends it.
+        // Of "from port 40000:" only the final punctuation is kept.
         let port = words.nth(1).unwrap_or_default();
         if let Some(last) = plain.last_mut() {
             last.push_str(port.trim_start_matches(|c: char| c.is_ascii_digit()));
@@ -39,7 +39,7 @@ fn plain(line: &str) -> String {
     plain.join(" ")
 }
 
-/// Waits for these lines about a place, each of which may go on with a reason.
+/// Waits until the lines about an endpoint begin with these texts; a reason may follow.
 #[track_caller]
 fn says(ws: &TestWorkspace<'_>, place: &str, expected: &[&str]) {
     let fits = || {
@@ -50,9 +50,9 @@ fn says(ws: &TestWorkspace<'_>, place: &str, expected: &[&str]) {
     eventually(&format!("{expected:?} and not {:#?}", lines(ws, place)), SOON, fits);
 }
 
-/// Everything that was opened, closed and refused is there with its name, its rule and its bytes, to the outside and
-/// between workspaces, over TCP and UDP; and what a policy or a machine's end closes is closed in the log.
-pub(crate) fn the_log_tells_what_was_opened_closed_and_refused(backend: Backend) {
+/// Every opened, closed and refused flow is logged with its name, rule and byte counts, to the outside and between
+/// workspaces, over TCP and UDP. Flows closed by a policy change or by the end of a VM are logged as closed.
+pub(crate) fn network_log_records_opened_closed_and_refused_flows(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
@@ -81,7 +81,7 @@ pub(crate) fn the_log_tells_what_was_opened_closed_and_refused(backend: Backend)
     let datagrams = format!("udp {SERVER}:{KEEPING_PORT} (good.test) by allow_domains good.test");
     says(&one, &format!("udp {SERVER}:{KEEPING_PORT}"), &[&format!("opened {datagrams}")]);
 
-    // To the other, whose name is its own.
+    // To the other workspace, by its name.
     let words = "x".repeat(100_000);
     attempt(&one, json!(["say", "two", 7, words])).is(&format!("got {words}"));
     let stream = format!("tcp {there}:7 (two) by allow_inter_vm");
@@ -94,7 +94,8 @@ pub(crate) fn the_log_tells_what_was_opened_closed_and_refused(backend: Backend)
     let neighbour = format!("udp {there}:7 (two) by allow_inter_vm");
     says(&one, &format!("udp {there}:7"), &[&format!("opened {neighbour}")]);
 
-    // What is refused, just after something passed between the two: a kernel that carries it tells less of anything else.
+    // Refusals, directly after a flow between the two was allowed: the bridge's kernel reports less about other flows
+    // then.
     let tried = try_all(
         &one,
         json!([
@@ -121,12 +122,12 @@ pub(crate) fn the_log_tells_what_was_opened_closed_and_refused(backend: Backend)
         says(&one, &place, &[&format!("refused {place}: {why}")]);
     }
 
-    // What a policy closes, for the reason that it gives.
+    // A policy change closes flows and is logged as the reason.
     policy(&one, json!({"allow_domains": []}));
     let ended =
         format!("closed {datagrams}, 10 bytes up, 14 bytes down: good.test ({SERVER}:{KEEPING_PORT}) is not");
     says(&one, &format!("udp {SERVER}:{KEEPING_PORT}"), &[&format!("opened {datagrams}"), &ended]);
-    // And what ends with a machine.
+    // The end of a VM closes flows as well.
     let _running = download(&one, &there, 8080, "-");
     two.restore("before");
     let gone = "the other VM is gone";

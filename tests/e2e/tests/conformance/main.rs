@@ -1,7 +1,7 @@
-//! What every backend of the network holds against, hostile guests included: one list of cases, run on each backend.
+//! Conformance of the network backends, also against hostile guests: one list of cases, run on each backend.
 //!
-//! A case is told from within a guest and from the servers outside, never from a backend's own books, so that it means
-//! the same wherever it runs. Everything happens in network namespaces of the test's own.
+//! A case observes only the guest and the servers outside, never a backend's internal state, so that it means the same
+//! on each. Everything runs in network namespaces of the test.
 
 mod floods;
 mod forwards;
@@ -13,7 +13,7 @@ mod names;
 mod neighbours;
 mod policy;
 
-/// What carries the packets of the workspaces.
+/// The network backend under test.
 #[derive(Clone, Copy, Debug)]
 enum Backend {
     Gateway,
@@ -31,7 +31,7 @@ impl Backend {
     }
 }
 
-/// A backend is added here and above, and nowhere else.
+/// A new backend is added here and to [`Backend`] only.
 macro_rules! on_every_backend {
     ($($module:ident::$case:ident),+ $(,)?) => {
         mod gateway {
@@ -50,24 +50,24 @@ macro_rules! on_every_backend {
 }
 
 on_every_backend! {
-    names::a_name_opens_its_address_and_no_other_name_of_it,
-    names::names_carry_nothing_out,
+    names::allowed_name_does_not_open_other_names,
+    names::forbidden_dns_queries_never_leave_the_host,
     names::names_follow_the_policy_at_once,
-    inside::what_is_inside_stays_out_of_reach,
-    inside::a_name_that_leads_inside_is_not_told,
-    policy::a_policy_that_closes_ends_what_is_open_at_once,
-    policy::rules_are_never_text_for_somebody_else,
-    lives::a_policy_goes_with_a_workspace_through_snapshots_forks_and_restarts,
-    lives::what_a_machine_had_open_ends_with_it,
-    lives::a_policy_holds_after_a_daemon_that_was_killed,
-    neighbours::frames_in_the_name_of_another_reach_nobody,
-    neighbours::a_connection_between_workspaces_ends_with_what_allowed_it,
-    neighbours::nothing_of_ours_listens_in_a_guest,
-    floods::ten_thousand_connections_come_and_go,
-    floods::more_connections_than_there_may_be_hurt_only_who_opens_them,
-    floods::a_flood_of_frames_hurts_only_who_sends_it,
-    floods::a_request_that_is_never_finished_is_given_up,
-    forwards::a_forward_is_the_hosts_own_and_stays,
-    log::the_log_tells_what_was_opened_closed_and_refused,
-    git::a_repository_is_cloned_by_an_allowed_name_only,
+    inside::allow_internet_never_opens_internal_addresses,
+    inside::names_of_internal_addresses_do_not_resolve,
+    policy::tightened_policy_ends_open_flows_at_once,
+    policy::malformed_rules_are_refused_and_change_nothing,
+    lives::policy_survives_snapshots_forks_and_restarts,
+    lives::open_connections_end_with_their_vm,
+    lives::policy_holds_after_a_killed_daemon,
+    neighbours::forged_frames_reach_nobody,
+    neighbours::inter_vm_connection_ends_when_policy_closes,
+    neighbours::nothing_listens_in_a_fresh_guest,
+    floods::ten_thousand_connections_open_without_disturbing_neighbours,
+    floods::excess_connections_hurt_only_their_own_workspace,
+    floods::frame_flood_hurts_only_its_own_workspace,
+    floods::unfinished_requests_are_dropped,
+    forwards::forward_listens_on_loopback_and_persists,
+    log::network_log_records_opened_closed_and_refused_flows,
+    git::git_clones_by_allowed_names_only,
 }

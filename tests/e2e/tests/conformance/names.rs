@@ -1,4 +1,4 @@
-//! What may be reached by name.
+//! Rules by name: allowed and forbidden names, DNS queries, and changes of the policy.
 
 use agentiso_e2e::guest::{AT_ONCE, attempt, page, policy, try_all};
 use agentiso_e2e::internet::{OTHER_SERVER, RESOLVER, SERVER, TELLING_PORT};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::Backend;
 
-/// How a connection ends that names somebody else than it was opened for.
+/// The outcomes of a connection that names another host than it was opened for.
 const CUT: [&str; 2] = ["closed", "reset"];
 
 /// DNS record types by their numbers.
@@ -24,7 +24,7 @@ fn request(host: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4\r\n\r\nbody")
 }
 
-pub(crate) fn a_name_opens_its_address_and_no_other_name_of_it(backend: Backend) {
+pub(crate) fn allowed_name_does_not_open_other_names(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
@@ -42,7 +42,7 @@ pub(crate) fn a_name_opens_its_address_and_no_other_name_of_it(backend: Backend)
             ["http", "bad.test"],
             ["http", "other.test"],
             ["http", OTHER_SERVER],
-            // A request, a handshake that lies, or that says nothing.
+            // A request or handshake that names another host, or none.
             ["http", "good.test", "bad.test"],
             ["http", "good.test", SERVER],
             ["tls", "good.test", "bad.test"],
@@ -70,15 +70,15 @@ pub(crate) fn a_name_opens_its_address_and_no_other_name_of_it(backend: Backend)
     assert!(internet.asked_for("bad.test").is_empty(), "{:?}", internet.asked());
     assert!(internet.asked_for(OTHER_SERVER).is_empty(), "{:?}", internet.asked());
 
-    // QUIC would hide whom it goes to.
+    // QUIC is refused because it hides the host name.
     policy(&ws, json!({"allow_domains": ["good.test"]}));
     attempt(&ws, json!(["udp", "good.test", 443, "x"])).fails_at_once(&["unreachable", "refused"]);
     assert_eq!(attempt(&ws, json!(["udp", "good.test", 9, "x"])).result, "got x");
 }
 
-/// What a guest asks a resolver for may be a message to whoever runs the resolver of that name. Of a name that is not
-/// allowed nobody outside hears, whether the guest has the internet or is offline.
-pub(crate) fn names_carry_nothing_out(backend: Backend) {
+/// A DNS query can carry data to the operator of the name's server (DNS tunnelling). Queries for names that are not
+/// allowed never leave the host, whether the guest has allowed names or is offline.
+pub(crate) fn forbidden_dns_queries_never_leave_the_host(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
@@ -90,10 +90,10 @@ pub(crate) fn names_carry_nothing_out(backend: Backend) {
         let mut asked: Vec<Value> = names
             .flat_map(|name| [A, NULL, MX, TXT, AAAA, HTTPS].map(|kind| json!(["query", name, kind])))
             .collect();
-        // Below an allowed name, which is not allowed by it.
+        // A subdomain of an allowed name is not allowed.
         asked.push(json!(["query", "tunnel.good.test", TXT]));
         let count = asked.len();
-        // Around the gateway, to the host's resolver and to one that everybody knows.
+        // Around the gateway: directly to the host's resolver and to a public one.
         asked.push(json!(["query", "x.tunnel.test", A, RESOLVER]));
         asked.push(json!(["query", "x.tunnel.test", A, SERVER]));
         asked.push(json!(["say", RESOLVER, 53, "tunnel"]));
@@ -108,7 +108,7 @@ pub(crate) fn names_carry_nothing_out(backend: Backend) {
     }
     assert!(internet.asked_for("tunnel").is_empty(), "{:?}", internet.asked());
 
-    // There is no IPv6, and nobody is told that there were.
+    // There is no IPv6, and no query pretends otherwise.
     policy(&ws, json!({"allow_internet": true}));
     let tried = try_all(
         &ws,
@@ -123,12 +123,12 @@ pub(crate) fn names_carry_nothing_out(backend: Backend) {
     tried[1].fails_at_once(&["unreachable"]);
     assert!(tried[2].seconds < AT_ONCE && tried[2].result != "connected", "{:?}", tried[2]);
     tried[3].is("code 0, 1 records");
-    // That is IPv4 in other letters, and follows its rules.
+    // An IPv4-mapped address follows the rules of IPv4.
     policy(&ws, json!({"allow_internet": false, "allow_domains": []}));
     attempt(&ws, json!(["six", "::ffff:203.0.113.10", 80])).fails_at_once(&["refused", "unreachable"]);
 }
 
-/// A guest must not go on with names that it asked for under an earlier policy, nor wait until they are forgotten.
+/// A policy change applies to names at once: neither earlier answers nor cached refusals stay valid.
 pub(crate) fn names_follow_the_policy_at_once(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
@@ -147,7 +147,7 @@ pub(crate) fn names_follow_the_policy_at_once(backend: Backend) {
     policy(&ws, json!({"allow_internet": true, "deny_domains": ["good.test"]}));
     page(&ws, "good.test").fails_at_once(&["no address"]);
     page(&ws, "other.test").is("the page of other.test");
-    // The whole internet, off and on again.
+    // `allow_internet`, off and on again.
     policy(&ws, json!({"deny_domains": []}));
     for _ in 0..2 {
         policy(&ws, json!({"allow_internet": false}));

@@ -1,9 +1,9 @@
-//! Workspaces and each other.
+//! Traffic between workspaces: forged frames, connections, and listeners in a guest.
 
 use std::time::Duration;
 
 use agentiso_e2e::guest::{
-    AT_ONCE, Capture, Wires, address, attempt, download, page, policy, serve, serve_endlessly,
+    AT_ONCE, AttackSetup, Capture, address, attempt, download, page, policy, serve, serve_endlessly,
 };
 use agentiso_e2e::internet::SERVER;
 use agentiso_e2e::internet_or_skip;
@@ -12,10 +12,10 @@ use serde_json::json;
 
 use crate::Backend;
 
-/// A machine may put on its wire whatever it likes: in the name of another card or address, to the cards of others, in
-/// pieces, or as a protocol that nobody expects. Two others, who may reach each other and the internet, see nothing of
-/// it, are not led astray by it, and nothing arrives outside.
-pub(crate) fn frames_in_the_name_of_another_reach_nobody(backend: Backend) {
+/// A guest can send any frame: with another MAC or IP address, to the cards of others, fragmented, or in an unknown
+/// protocol. Two other workspaces, which may reach each other and the internet, receive none of these frames and learn
+/// no wrong addresses, and nothing arrives outside.
+pub(crate) fn forged_frames_reach_nobody(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
@@ -26,10 +26,10 @@ pub(crate) fn frames_in_the_name_of_another_reach_nobody(backend: Backend) {
     let hello = || attempt(&somebody, json!(["say", address(&victim), 80, ""]));
     hello().is("hello\n");
     let captures = [&victim, &somebody].map(|ws| Capture::start(ws, &attacker));
-    let wires = Wires { attacker: &attacker, victim: &victim, somebody: &somebody };
-    let sent = wires.attack(SERVER);
+    let setup = AttackSetup { attacker: &attacker, victim: &victim, somebody: &somebody };
+    let sent = setup.attack(SERVER);
     assert!(sent > 400, "only {sent} frames could be sent");
-    // Both go on as if nothing had happened, and so does the attacker.
+    // Both neighbours and the attacker still work as before.
     hello().is("hello\n");
     page(&victim, "good.test").is("the page of good.test");
     page(&attacker, "good.test").fails_at_once(&["no address"]);
@@ -45,17 +45,17 @@ pub(crate) fn frames_in_the_name_of_another_reach_nobody(backend: Backend) {
         assert!(!known.contains(&mac), "the attacker is taken for somebody: {known}");
     }
 
-    // The same from one that has the internet itself, which is no right to be somebody else.
+    // The same from an attacker with internet access, which must not allow forged addresses either.
     policy(&attacker, json!({"allow_internet": true}));
-    wires.attack(SERVER);
+    setup.attack(SERVER);
     page(&attacker, "good.test").is("the page of good.test");
     assert!(!internet.asked_for("HONEST").is_empty(), "what it sends in its own name arrives");
     assert!(internet.asked_for("FORGED").is_empty(), "{:?}", internet.asked());
 }
 
-/// Rules are asked for every packet: who may no longer reach another does not keep what is open, and what looks like
-/// the answer to something needs something that it answers.
-pub(crate) fn a_connection_between_workspaces_ends_with_what_allowed_it(backend: Backend) {
+/// Rules apply to every packet: closing a policy ends open connections, and a packet that looks like an answer needs a
+/// connection that it answers.
+pub(crate) fn inter_vm_connection_ends_when_policy_closes(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
@@ -78,18 +78,18 @@ pub(crate) fn a_connection_between_workspaces_ends_with_what_allowed_it(backend:
         assert!(ended["silent"].as_f64().is_some_and(|seconds| seconds < AT_ONCE), "{ended}");
         hello().is_refused();
     }
-    // Nor does one of them find out whether there is anybody at an address.
+    // An unused address is refused in the same way, so addresses cannot be scanned.
     attempt(&one, json!(["http", "10.42.99.99"])).is_refused();
     drop(internet);
 }
 
-/// Whoever can reach a guest must not find something of ours there that takes orders.
-pub(crate) fn nothing_of_ours_listens_in_a_guest(backend: Backend) {
+/// A guest has no reachable listener of agentiso that could accept commands.
+pub(crate) fn nothing_listens_in_a_fresh_guest(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
     let ws = client.workspace_with(json!({"network_policy": {"allow_inter_vm": true}}));
-    // State 0A listens; 07 is a socket without connections. The loopback's addresses are its own affair.
+    // State 0A is a listening socket, 07 one without a connection. Loopback addresses do not count.
     let listening = ws
         .sh("cat /proc/net/tcp /proc/net/tcp6 /proc/net/udp /proc/net/udp6 /proc/net/raw 2>/dev/null \
          | grep -E ' (0A|07) ' | grep -v -E ' (0100007F|00000000000000000000000001000000):' || true");

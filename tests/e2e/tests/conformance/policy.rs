@@ -1,4 +1,4 @@
-//! What a change of the policy does, and what cannot become one.
+//! Changes of the policy: their effect on open flows, and the refusal of malformed rules.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use serde_json::json;
 
 use crate::Backend;
 
-/// What runs when a policy changes is judged by what the policy says now, not by what it said when it began.
-pub(crate) fn a_policy_that_closes_ends_what_is_open_at_once(backend: Backend) {
+/// Open flows are judged by the current policy, not by the one under which they were opened.
+pub(crate) fn tightened_policy_ends_open_flows_at_once(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();
     let ws = client.workspace_with(json!({"network_policy": {"allow_domains": ["good.test:80"]}}));
     let running = download(&ws, "good.test", 80, "good.test");
-    // Neither a rule for something else nor the same rule again is a reason to end it.
+    // Adding another rule or repeating the same one does not end the flow.
     policy(&ws, json!({"allow_domains": ["good.test:80", "other.test"]}));
     assert!(!running.has_ended());
     policy(&ws, json!({"allow_domains": ["other.test"]}));
@@ -30,7 +30,7 @@ pub(crate) fn a_policy_that_closes_ends_what_is_open_at_once(backend: Backend) {
         !internet.asked_for(&format!("broken {SERVER}")).is_empty()
     });
 
-    // The same by address, and for what has no connection.
+    // The same for rules by address, and for UDP.
     policy(&ws, json!({"allow_cidrs": [SERVER]}));
     attempt(&ws, json!(["udp", SERVER, 9, "open"])).is("got open");
     let running = download(&ws, SERVER, 80, SERVER);
@@ -43,9 +43,9 @@ pub(crate) fn a_policy_that_closes_ends_what_is_open_at_once(backend: Backend) {
     assert!(internet.asked_for("shut").is_empty());
 }
 
-/// Names, addresses and ids of a client end up in rules, file names and command lines: what is not one of them never
-/// gets so far, and changes nothing.
-pub(crate) fn rules_are_never_text_for_somebody_else(backend: Backend) {
+/// Names, addresses and ids from a client end up in rules, file names and command lines. Malformed ones are refused
+/// before that and change nothing.
+pub(crate) fn malformed_rules_are_refused_and_change_nothing(backend: Backend) {
     let internet = internet_or_skip!();
     let test = host_or_skip!(internet.host_options(backend.config()));
     let client = test.client();

@@ -1,4 +1,4 @@
-//! Git in workspaces: repositories over the network, merges between machines, swarms.
+//! Git in workspaces: repositories over the network, merges between workspaces, swarms.
 
 mod merge;
 mod own_protocol;

@@ -1,4 +1,4 @@
-//! Commits of forks come together, whichever way.
+//! Merging the commits of forks, with every strategy.
 
 use agentiso_testkit::{TestWorkspace, host_or_skip};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn state(ws: &TestWorkspace<'_>) -> String {
 }
 
 #[test]
-fn forks_are_merged_with_every_strategy_and_what_does_not_fit_changes_nothing() {
+fn every_strategy_merges_forks_and_skips_conflicts() {
     let host = host_or_skip!();
     let client = host.client();
     let golden = client.workspace();
@@ -65,7 +65,7 @@ fn forks_are_merged_with_every_strategy_and_what_does_not_fit_changes_nothing() 
         json!({"source_workspaces": [one.id], "target_workspace": golden.id, "strategy": "sequential"});
     assert_eq!(client.tool_error("workspace_merge", arguments).code(), "uncommitted_changes");
 
-    // Another working tree of the same machines is another repository.
+    // Another working tree in the same workspaces is another repository.
     for ws in [&golden, one] {
         ws.sh("git clone -q /workspace /srv/app");
     }

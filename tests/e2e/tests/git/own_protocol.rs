@@ -1,4 +1,5 @@
-//! `git://`: no request and no handshake in it names a host, so what may be reached is decided by name and port alone.
+//! `git://`: it has neither HTTP requests nor a TLS handshake that name a host, so name and port alone decide what may
+//! be reached.
 
 use agentiso_e2e::internet::DRAFTS;
 use agentiso_e2e::internet_or_skip;
@@ -6,7 +7,7 @@ use agentiso_testkit::host_or_skip;
 use serde_json::json;
 
 #[test]
-fn a_repository_is_cloned_pushed_and_fetched_over_gits_own_protocol() {
+fn git_protocol_clones_pushes_and_fetches() {
     let internet = internet_or_skip!();
     internet.repository("one.git", &DRAFTS);
     let test = host_or_skip!(internet.host_options(""));
@@ -30,7 +31,7 @@ fn a_repository_is_cloned_pushed_and_fetched_over_gits_own_protocol() {
     assert_eq!((&shallow["branch"], &shallow["depth"]), (&json!("main"), &json!(1)), "{shallow}");
     assert_eq!(ann.sh("git -C /root/shallow rev-list --count HEAD"), "1");
 
-    // What one pushes the other fetches.
+    // One workspace pushes and the other fetches.
     ann.write("/workspace/news", "from ann\n");
     let made = ann.tool("git_commit", json!({"message": "news"})).json();
     let pushed = ann.tool("git_push", json!({})).json();
@@ -42,7 +43,7 @@ fn a_repository_is_cloned_pushed_and_fetched_over_gits_own_protocol() {
     bob.sh("git -C /workspace merge -q --ff-only");
     assert_eq!(bob.read("/workspace/news"), "from ann\n");
 
-    // And what does not follow from what is there is refused by the server.
+    // The server refuses a push that is not a fast-forward.
     bob.sh("git -C /workspace reset -q --hard HEAD~1");
     bob.write("/workspace/other", "from bob\n");
     bob.tool("git_commit", json!({"message": "other"}));

@@ -1,4 +1,4 @@
-//! Clone, change, commit, push; and what is said when one of them cannot be.
+//! Clone, change, commit and push, and their error messages.
 
 use agentiso_e2e::internet::DRAFTS;
 use agentiso_e2e::internet_or_skip;
@@ -6,7 +6,7 @@ use agentiso_testkit::host_or_skip;
 use serde_json::json;
 
 #[test]
-fn a_repository_is_cloned_changed_and_pushed() {
+fn repository_is_cloned_changed_and_pushed() {
     let internet = internet_or_skip!();
     internet.repository("one.git", &DRAFTS);
     internet.repository("private/two.git", &DRAFTS);
@@ -31,7 +31,7 @@ fn a_repository_is_cloned_changed_and_pushed() {
     assert_eq!((&status["branch"], &status["dirty"]), (&json!("main"), &json!(false)));
     assert_eq!(ws.tool_error("git_clone", json!({"url": url})).code(), "not_empty");
 
-    // A new file is no difference, a changed one is.
+    // `git diff` ignores new files and shows changed ones.
     ws.write("/workspace/it's new.txt", "x\n");
     assert_eq!(ws.tool("git_diff", json!({})).json(), json!({"diff": "", "truncated": false}));
     ws.write("/workspace/README", "token ghp_0123456789abcdef\n");
@@ -52,7 +52,7 @@ fn a_repository_is_cloned_changed_and_pushed() {
     let status = ws.tool("git_status", json!({})).json();
     assert_eq!((&status["modified"], &status["untracked"]), (&json!(["README"]), &json!(["it's new.txt"])));
 
-    // What is staged is a difference and a commit of its own; half an author is none.
+    // Staged files have a diff and a commit of their own. An author without an email is ignored.
     ws.sh("git -C /workspace add README");
     assert_eq!(ws.tool("git_diff", json!({})).json()["diff"], "");
     for (file, is_shown) in [("README", true), ("it's new.txt", false)] {
@@ -86,7 +86,7 @@ fn a_repository_is_cloned_changed_and_pushed() {
     let log = internet.git("one.git", &["log", "-1", "--format=%s by %an, %ae; %cn", "main"]);
     assert_eq!(log, format!("{message} by Bo, bo@example.com; Bo"));
 
-    // Another history than the remote's.
+    // A history that differs from the remote's.
     ws.sh("cd /workspace && git reset -q --hard HEAD~1");
     ws.write("/workspace/other.txt", "y\n");
     ws.tool("git_commit", json!({"message": "other"}));
@@ -94,7 +94,7 @@ fn a_repository_is_cloned_changed_and_pushed() {
     ws.tool("git_push", json!({"force": true, "set_upstream": true}));
     ws.tool_error("git_push", json!({"remote": "nosuch"})).mentions(&["remote add"]);
 
-    // A branch that is not checked out goes its own way, and is followed only if that is asked for.
+    // A branch that is not checked out can be pushed, and gets an upstream only on request.
     ws.sh("git -C /workspace branch side HEAD~1");
     let upstream = "git -C /workspace rev-parse --symbolic-full-name side@{upstream}";
     assert_eq!(ws.tool("git_push", json!({"branch": "side"})).json()["branch"], "side");
@@ -109,7 +109,7 @@ fn a_repository_is_cloned_changed_and_pushed() {
     assert_eq!(side["commit_sha"], ws.sh("git -C /workspace rev-parse side"));
     assert_eq!(ws.sh("git -C /root/side symbolic-ref --short HEAD"), "side");
 
-    // Credentials are asked of nobody and shown to nobody.
+    // Git never prompts for credentials, and they are never shown.
     let private =
         ws.tool_error("git_clone", json!({"url": "http://git.test/private/two.git", "path": "/root/two"}));
     assert_eq!(private.code(), "git_authentication", "{}", private.text);
@@ -124,7 +124,7 @@ fn a_repository_is_cloned_changed_and_pushed() {
     assert_eq!(ws.sh("git -C /root/deep/two rev-list --count HEAD"), "1");
     assert_eq!(ws.sh("ls -A /root/two 2>/dev/null | wc -l"), "0", "nothing is left of a clone that failed");
 
-    // A machine that was there before is prepared as well, and what is in the way is cleared.
+    // An existing workspace can be prepared too; files in the way are removed.
     ws.write("/workspace/stray", "x\n");
     ws.tool("network_policy", json!({"allow_internet": false, "allow_domains": []}));
     let prepare = json!({"name": ws.name, "git_url": url, "setup_commands": ["test ! -e /workspace/stray"]});

@@ -1,4 +1,4 @@
-//! A server that accepts and never says anything.
+//! Git against a server that accepts connections and never answers.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +7,14 @@ use agentiso_e2e::internet_or_skip;
 use agentiso_testkit::{TestWorkspace, eventually, host_or_skip};
 use serde_json::json;
 
-/// Processes of the guest that have to do with git, beyond the one that looks.
+/// The git processes of the guest, without the one that lists them.
 fn git_processes(ws: &TestWorkspace<'_>) -> String {
     ws.sh("for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done \
            | grep -E '(^|/)git[ -]' || true")
 }
 
 #[test]
-fn a_push_that_nobody_answers_is_given_up_in_time_with_all_of_it() {
+fn unanswered_push_times_out_and_leaves_nothing() {
     let internet = internet_or_skip!();
     internet.repository("one.git", &DRAFTS);
     let test = host_or_skip!(internet.host_options(""));
@@ -36,7 +36,7 @@ fn a_push_that_nobody_answers_is_given_up_in_time_with_all_of_it() {
         assert_eq!(git_processes(&ws), "", "{scheme}: something runs on");
         assert_eq!(ws.sh("find /workspace/.git -name '*.lock'"), "", "{scheme}: it can be used again");
 
-        // A clone may take longer; who does not want to wait calls it off.
+        // A clone has a longer timeout, but can be cancelled.
         let clone = ws.with_id(json!({"url": silent, "path": "/root/never"}));
         let pending = client.start_tool("git_clone", clone);
         eventually("the clone is under way", Duration::from_secs(60), || {
@@ -47,7 +47,7 @@ fn a_push_that_nobody_answers_is_given_up_in_time_with_all_of_it() {
             git_processes(&ws).is_empty() && ws.exec("test -e /root/never").exit_code == 1
         });
     }
-    // The repository is as good as before.
+    // The repository still works.
     ws.sh("git -C /workspace remote set-url origin http://git.test/one.git");
     ws.tool("git_push", json!({"timeout_secs": 60}));
     assert_eq!(internet.git("one.git", &["log", "-1", "--format=%s", "main"]), "news");

@@ -1,4 +1,4 @@
-//! A prepared machine, a swarm of forks of it, their work in one place, and nothing left.
+//! Swarms: forks of a prepared workspace whose commits are merged, with nothing left afterwards.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use agentiso_testkit::{Client, HostOptions, TestHost, eventually, host_or_skip};
 use serde_json::{Value, json};
 
 #[test]
-fn a_swarm_of_a_machine_with_memory_works_commits_and_is_gone() {
+fn swarm_commits_merge_and_workers_are_destroyed() {
     let host = host_or_skip!(HostOptions { max_workspaces: 8, ..HostOptions::default() });
     let client = host.client();
     let setup = [
@@ -24,7 +24,7 @@ fn a_swarm_of_a_machine_with_memory_works_commits_and_is_gone() {
         (&prepared["workspace_id"], &json!(true))
     );
 
-    // A process that runs is part of every fork.
+    // A running process is part of every fork.
     let exec_in = |workspace: &str, command: &str| {
         let answer = client.tool("exec", json!({"workspace_id": workspace, "command": command})).json();
         assert_eq!(answer["exit_code"], 0, "{command}: {answer}");
@@ -69,7 +69,7 @@ fn a_swarm_of_a_machine_with_memory_works_commits_and_is_gone() {
     client.tool("workspace_destroy", json!({"workspace_id": "target"}));
     assert_eq!(client.tool("workspace_list", json!({})).json().as_array().unwrap().len(), 1);
 
-    // A client that goes away in the middle takes its swarm with it.
+    // A swarm ends when its client disconnects.
     let endless = json!({"golden_workspace": "gold", "snapshot_name": "golden",
         "tasks": [{"name": "a", "command": "sleep 1000"}, {"name": "b", "command": "sleep 1000"}]});
     let _never = client.start_tool("swarm_run", endless);
@@ -88,14 +88,14 @@ fn names(client: &Client) -> Vec<Value> {
 }
 
 #[test]
-fn a_swarm_that_is_under_way_when_the_daemon_ends_is_gone_with_it() {
+fn unfinished_swarm_ends_with_its_daemon() {
     let host = host_or_skip!();
     let client = host.client();
     let gold = client.workspace_with(json!({"name": "gold"}));
     gold.snapshot_with_memory("live");
     client.hang_up();
     let task = |name: &str| json!({"name": name, "command": "sleep 1000"});
-    // Workers that were to stay go as well: nobody was told of them.
+    // Workers that were to stay are destroyed as well, because no client knows of them.
     for (end, cleanup) in [(TestHost::kill_daemon as fn(&TestHost), true), (TestHost::stop_daemon, false)] {
         let client = host.client();
         client.tool("workspace_adopt", json!({}));

@@ -1,18 +1,18 @@
-//! The inside of one machine: files on its disk, and a process that counts in its memory.
+//! The model of one guest: files on its disk, and a counting process in its memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest as _, Sha256};
 
-/// What a machine holds. A file has the digests it may have; `None` among them says that it may be absent.
+/// The expected contents of a guest. Each file has a set of possible digests; `None` means that it may be absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
     files: BTreeMap<String, BTreeSet<Option<String>>>,
     pub(crate) memory: Memory,
 }
 
-/// The process that counts: it writes its token and its count to a file system in memory, so both show whether memory
-/// came back.
+/// The counting process: it writes its token and its count to a file system in memory, so both show whether memory was
+/// restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Memory {
     #[default]
@@ -21,13 +21,13 @@ pub(crate) enum Memory {
         token: String,
         at_least: u64,
     },
-    /// It was started by a call that was cut off.
+    /// It was started by a call that got no answer.
     MayCount {
         token: String,
     },
 }
 
-/// What was found in a machine.
+/// The contents that were found in a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) files: BTreeMap<String, String>,
@@ -41,7 +41,7 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
 }
 
 impl Contents {
-    /// A write begins: from now on the file may have the new digest as well.
+    /// A write begins: the file may have the new digest as well from here on.
     pub(crate) fn write_begins(&mut self, file: &str, digest: &str) {
         let allowed = self.files.entry(file.to_owned()).or_insert_with(|| BTreeSet::from([None]));
         allowed.insert(Some(digest.to_owned()));
@@ -52,12 +52,12 @@ impl Contents {
         self.files.insert(file.to_owned(), BTreeSet::from([Some(digest.to_owned())]));
     }
 
-    /// The machine ended: its processes are gone, its disk is not.
+    /// The VM ended: its processes are gone, its disk is not.
     pub(crate) fn lose_memory(&mut self) {
         self.memory = Memory::Empty;
     }
 
-    /// Everything in which the machine is not as it must be.
+    /// All differences between the model and the guest.
     pub(crate) fn differences(&self, seen: &Seen) -> Vec<String> {
         let mut found = Vec::new();
         for (name, allowed) in &self.files {
@@ -73,7 +73,7 @@ impl Contents {
         found
     }
 
-    /// What was possible becomes what was seen. Call it only after [`Self::differences`] found none.
+    /// Reduces the possible contents to those that were seen. Call it only after [`Self::differences`] found none.
     pub(crate) fn learn(&mut self, seen: &Seen) {
         for (name, allowed) in &mut self.files {
             *allowed = BTreeSet::from([seen.files.get(name).cloned()]);

@@ -1,7 +1,7 @@
-//! What must be there, as values: no clock, no process, no connection.
+//! The model of the expected state, as plain values without clocks, processes or connections.
 //!
-//! An operation that was acknowledged changes the model for certain. One that was cut off adds an alternative: it may have
-//! happened or not. What is seen later decides, and the model learns it.
+//! An acknowledged operation changes the model for certain. An operation without an answer adds an alternative: it may
+//! have happened or not. A later observation decides, and the model adopts it.
 
 mod contents;
 mod workspace;

@@ -1,4 +1,4 @@
-//! One workspace: its contents, its snapshots and what belongs to it besides.
+//! The model of one workspace: its contents, snapshots, policy and forwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ pub(crate) struct Policy {
 pub(crate) struct Snapshot {
     pub(crate) contents: Contents,
     pub(crate) has_memory: bool,
-    /// False while a call that was cut off may have made or deleted it.
+    /// False while a call without an answer may have made or deleted it.
     pub(crate) is_sure: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Forward {
-    /// `None`: the call that made it was cut off before it said which port.
+    /// `None`: the call that made it got no answer, so the port is unknown.
     pub(crate) host_port: Option<u16>,
     pub(crate) is_sure: bool,
 }
@@ -29,21 +29,21 @@ pub(crate) struct Forward {
 pub(crate) struct Workspace {
     pub(crate) id: String,
     pub(crate) ip: String,
-    /// More than one after a restore that was cut off.
+    /// More than one after a restore without an answer.
     pub(crate) contents: Vec<Contents>,
     pub(crate) snapshots: BTreeMap<String, Snapshot>,
-    /// More than one after a change that was cut off.
+    /// More than one after a change without an answer.
     pub(crate) policies: Vec<Policy>,
     pub(crate) forwards: BTreeMap<u16, Forward>,
-    /// Snapshots that a call may have left half made, and that are not there under their names.
+    /// The number of snapshots that a call may have left unfinished, not under their names.
     pub(crate) unfinished: usize,
-    /// Snapshots that were kept from the disk after a ledger was lost, by the names that the server gave them.
+    /// Snapshots that the daemon recovered from the disk after a ledger was lost, by the names it gave them.
     pub(crate) kept: BTreeSet<String>,
-    /// A call that ends or starts its machine was cut off: it may be stopped without another reason.
+    /// A call that stops or starts the VM got no answer: the workspace may be stopped without another reason.
     pub(crate) may_be_stopped: bool,
 }
 
-/// What `workspace_info` says, as far as the model knows about it.
+/// The fields of `workspace_info` that the model knows.
 #[derive(Clone, Debug)]
 pub(crate) struct Info {
     pub(crate) id: String,
@@ -51,11 +51,11 @@ pub(crate) struct Info {
     pub(crate) policy: Policy,
     pub(crate) forwards: BTreeMap<u16, u16>,
     pub(crate) snapshots: BTreeMap<String, bool>,
-    /// Whether the ledger was damaged in this run: from then on every snapshot that a disk has is kept.
+    /// Whether the ledger was damaged in this run: from then on every snapshot on a disk is kept.
     pub(crate) ledger_was_lost: bool,
 }
 
-/// How the server names a snapshot that only the disk knows.
+/// The prefix of snapshots that the daemon recovered from the disk.
 const KEPT: &str = "recovered-";
 
 impl Workspace {
@@ -73,7 +73,7 @@ impl Workspace {
         }
     }
 
-    /// The digits by which the host names the machine's directory.
+    /// The first digits of the id, which name the VM's runtime directory.
     pub(crate) fn short(&self) -> &str {
         self.id.get(..8).unwrap_or(&self.id)
     }
@@ -82,7 +82,7 @@ impl Workspace {
         self.contents.iter_mut().for_each(Contents::lose_memory);
     }
 
-    /// A machine that may have ended during a call that was cut off: it may have its memory still.
+    /// The VM may have ended during a call without an answer, or may still have its memory.
     pub(crate) fn may_lose_memory(&mut self) {
         let without = self.contents.iter().filter(|one| one.memory != Memory::Empty).map(|one| {
             let mut without = one.clone();
@@ -101,7 +101,7 @@ impl Workspace {
         self.contents.iter_mut().for_each(|contents| contents.write_ends(file, digest));
     }
 
-    /// Compares what was seen inside with all that is possible, and learns which it was.
+    /// Compares the contents of the guest with all possible contents, and adopts the one that fits.
     pub(crate) fn judge_contents(&mut self, seen: &Seen) -> Result<(), Vec<String>> {
         let fits = self.contents.iter().position(|contents| contents.differences(seen).is_empty());
         let Some(at) = fits else {
@@ -113,7 +113,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Compares what the server says about it, and learns what was uncertain.
+    /// Compares the daemon's information with the model, and adopts what was uncertain.
     pub(crate) fn judge_info(&mut self, info: &Info) -> Vec<String> {
         let mut found = Vec::new();
         if (&info.id, &info.ip) != (&self.id, &self.ip) {
@@ -153,7 +153,7 @@ impl Workspace {
                 found.push(format!("snapshot {name} is gone"));
                 continue;
             };
-            // Its name is entered last, so that also after a call that was cut off it is whole or not there.
+            // A snapshot's name is entered last, so even after a call without an answer it is complete or absent.
             if *has_memory != snapshot.has_memory {
                 found.push(format!("snapshot {name}: has_memory is {has_memory}"));
             }
@@ -172,7 +172,7 @@ impl Workspace {
                 self.kept.insert(name.clone());
             } else {
                 found.push(format!("snapshot {name} is there, must not be"));
-                // One that is too many is told once.
+                // A surplus snapshot is reported once.
                 self.kept.insert(name.clone());
             }
         }

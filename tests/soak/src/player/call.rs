@@ -1,4 +1,4 @@
-//! Calling a tool, and judging what comes back: an error that no fault explains is a finding.
+//! Tool calls and the judgement of their results: an error that no fault explains is a finding.
 
 use std::time::{Duration, Instant};
 
@@ -13,31 +13,31 @@ use crate::weather::Trouble;
 /// No call may take longer, under emulation on a busy host.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(240);
 
-/// How often it is looked whether the connection has ended.
+/// The interval of checks whether the connection has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// For what says of itself that it helps to try again.
+/// The time limit for retries of calls whose error says that a retry helps.
 const RETRY_DEADLINE: Duration = Duration::from_secs(60);
 
 const RETRY_EVERY: Duration = Duration::from_millis(300);
 
-/// Errors that mean "not yet". That the host lacks memory can be the doing of other programs on it; if it goes on lacking
-/// memory, it is too small for the run, and that is told.
+/// Errors that mean "not yet". Other programs can cause a lack of memory on the host; if it persists, the host is too
+/// small for the run, and that is reported.
 const NOT_YET: [&str; 3] = ["still_attaching", "busy", "host_memory"];
 
-/// What the server says to a call whose client has hung up, if there is still time to say it.
+/// The daemon's message to a call whose client has disconnected, if it can still be sent.
 pub(super) const CANCELLED: &str = "the request was cancelled";
 
-/// Calls that every deed may begin or end with, and that are no deed themselves.
+/// Calls that may surround every deed and are no deed themselves.
 const LOOKS: [&str; 3] = ["workspace_info", "workspace_list", "workspace_start"];
 
-/// What a call is about, so that its failure can be explained.
+/// The context of a call, which is needed to explain its failure.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About<'b> {
     pub(super) machine: Option<&'b str>,
     pub(super) makes_machines: bool,
     pub(super) starts_machine: bool,
-    /// Codes that are an answer here, and no error.
+    /// Error codes that are acceptable answers for this call.
     pub(super) fine: &'b [&'b str],
 }
 
@@ -47,7 +47,7 @@ pub(super) enum Answer {
     Refused {
         code: String,
     },
-    /// No answer came: the call may have been carried out or not.
+    /// No answer came: the call may or may not have been carried out.
     Cut,
 }
 
@@ -100,7 +100,7 @@ impl Player<'_> {
                 break Some(reply);
             }
             if client.is_closed() {
-                // An answer may have come together with the end.
+                // An answer may have come together with the end of the connection.
                 break pending.wait_for(Duration::ZERO);
             }
             if sent.elapsed() > ANSWER_DEADLINE {
@@ -169,7 +169,7 @@ impl Player<'_> {
     }
 }
 
-/// The first part of a text, on one line.
+/// The beginning of a text, on one line.
 pub(super) fn brief(text: &str) -> String {
     text.chars().take(220).map(|c| if c == '\n' { ' ' } else { c }).collect()
 }

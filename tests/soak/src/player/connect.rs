@@ -1,4 +1,4 @@
-//! The connection to the server, made again whenever it ended, and the workspaces taken over by the new session.
+//! The connection to the daemon: it is made again whenever it ends, and the new session adopts the client's workspaces.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -12,19 +12,19 @@ use super::call::CANCELLED;
 use crate::panics::panics_told;
 use crate::site::pause;
 
-/// For a daemon that starts on a busy host, and for one that is about to be struck again.
+/// Time for a daemon to start on a busy host, possibly with another fault in between.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(120);
 
 const HELLO_DEADLINE: Duration = Duration::from_secs(40);
 
-/// The old session of a client that was cut off becomes a ghost when the daemon notices.
+/// Time for the daemon to notice that the client's old session is gone.
 const ADOPT_DEADLINE: Duration = Duration::from_secs(45);
 
 const AGAIN: Duration = Duration::from_millis(300);
 
 impl Player<'_> {
-    /// The connection there is, or a new one whose session owns what this client owns. `None` if none could be had,
-    /// which is recorded.
+    /// The existing connection, or a new one whose session owns this client's workspaces. `None` if that fails, which
+    /// is recorded.
     pub(super) fn connection(&mut self) -> Option<Arc<Client>> {
         if let Some(client) = self.client.as_ref().filter(|client| !client.is_closed()) {
             return Some(Arc::clone(client));
@@ -80,7 +80,7 @@ impl Player<'_> {
         }
     }
 
-    /// Takes over everything that this client's sessions before owned. False if the connection ended again.
+    /// Adopts everything that this client's earlier sessions owned. False if the connection ended again.
     fn adopt_all(&self, client: &Client) -> bool {
         let members = self.team.iter().flat_map(|team| team.members());
         let names: Vec<String> = self.workspaces.keys().cloned().chain(members).collect();
@@ -96,7 +96,7 @@ impl Player<'_> {
                 Some(RpcReply::Result(value)) if !value["isError"].as_bool().unwrap_or(false) => return true,
                 Some(RpcReply::Result(value)) => {
                     let code = value["structuredContent"]["code"].as_str().unwrap_or("no_code");
-                    // That it is gone is found out, and judged, by whoever uses it next.
+                    // The next use of the workspace finds that it is gone, and judges it.
                     if code == "workspace_not_found" {
                         return true;
                     }
@@ -106,7 +106,7 @@ impl Player<'_> {
                         return true;
                     }
                 }
-                // The server ends, or the connection does.
+                // The daemon or the connection ends.
                 Some(RpcReply::Error { message, .. }) if message == CANCELLED => return false,
                 Some(RpcReply::Error { code, message }) => {
                     self.unexpected(&format!("adopt {name}: rpc {code}: {message}"), begun);

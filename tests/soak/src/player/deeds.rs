@@ -1,4 +1,4 @@
-//! Carrying out one intent: making and ending workspaces here, the rest in the files beside this one.
+//! Execution of intents: this file creates and destroys workspaces, the files beside it do the rest.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use crate::plan::Deed;
 use crate::rng::pick;
 use crate::site::pause;
 
-/// What a call that was cut off began is finished or undone within this.
+/// The time in which a call without an answer is finished or undone.
 const UNDONE_WITHIN: Duration = Duration::from_secs(90);
 
-/// Something that was not listed for so long does not come any more.
+/// A workspace that was not listed for this long does not appear any more.
 const STAYS_AWAY_AFTER: Duration = Duration::from_secs(3);
 
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -40,7 +40,7 @@ impl Player<'_> {
             } else {
                 self.site.journal.count_deed(format!("{deed:?}"));
             }
-            // After a fault something is compared with the model at once.
+            // After a fault, one workspace is compared with the model at once.
             if !self.site.weather.was_calm_since(calm_since) && !self.site.is_over() {
                 let sample = self.rng.draw();
                 self.check(sample);
@@ -48,7 +48,7 @@ impl Player<'_> {
         }
     }
 
-    /// The deed itself, or what comes nearest to it with what is there.
+    /// The deed itself, or the nearest one that is possible in the current state.
     fn possible(&self, deed: Deed) -> Deed {
         let members = self.team.as_ref().map_or(0, |team| team.members().count());
         let has_room = |more: usize| self.workspaces.len() + members + more <= self.cap;
@@ -97,7 +97,7 @@ impl Player<'_> {
         }
     }
 
-    /// The name of one of its workspaces, whose machine runs.
+    /// The name of one of the client's workspaces, with a running VM.
     pub(super) fn one_running(&mut self, choice: u64) -> Option<String> {
         let names: Vec<String> = self.workspaces.keys().cloned().collect();
         let name = pick(&names, choice)?.clone();
@@ -116,7 +116,7 @@ impl Player<'_> {
         }
     }
 
-    /// Enters a workspace that an answer said is there, with one of these policies.
+    /// Adds a workspace from an answer to the model, with one of these policies.
     pub(super) fn enter(&mut self, name: &str, answer: &Value, contents: Contents, policies: Vec<Policy>) {
         let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
         let workspace = Workspace::new(&text("workspace_id"), &text("ip"), contents, policies);
@@ -154,7 +154,7 @@ impl Player<'_> {
         Some(list.as_array().into_iter().flatten().any(|one| one["name"] == name))
     }
 
-    /// Ends what a call that was cut off may have made, or may have left.
+    /// Destroys a workspace that a call without an answer may have made or left.
     pub(super) fn discard(&mut self, name: &str) {
         let begun = Instant::now();
         let mut away_since: Option<Instant> = None;
@@ -162,7 +162,8 @@ impl Player<'_> {
             match self.is_listed(name) {
                 Some(true) => {
                     away_since = None;
-                    // What is on its way in or out, or was not given up by its owner yet, says so.
+                    // A workspace that is being made or removed, or whose old session still owns it, gives one of these
+                    // codes.
                     let fine =
                         ["workspace_not_found", "wrong_state", "owner_active", "not_owned", "cancelled"];
                     let about = About { makes_machines: true, fine: &fine, ..About::default() };

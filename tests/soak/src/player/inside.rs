@@ -1,4 +1,4 @@
-//! What is done inside a machine: commands, files, a process that counts, and harm.
+//! Operations inside a guest: commands, files, a counting process, and faults.
 
 use std::time::Instant;
 
@@ -8,19 +8,19 @@ use super::Player;
 use super::call::{About, Answer};
 use crate::model::{Memory, digest};
 
-/// Where all files of the soak are.
+/// The directory of all files of the soak.
 pub(super) const DIR: &str = "/root/soak";
 
-/// So many files in each workspace.
+/// The number of files in each workspace.
 const FILES: u64 = 8;
 
 const SMALL_BYTES: u64 = 20_000;
 
-/// About 7 bytes each.
+/// Lines of about 7 bytes.
 const LARGE_LINES: u64 = 300_000;
 
 impl Player<'_> {
-    /// Runs a command and gives its output if it ended with 0. Another end is a finding.
+    /// Runs a command and returns its output if it exits with 0. Any other exit is a finding.
     pub(super) fn sh(&mut self, name: &str, command: &str) -> Option<String> {
         let short = self.workspaces.get(name)?.short().to_owned();
         let about = About { machine: Some(&short), ..About::default() };
@@ -44,7 +44,7 @@ impl Player<'_> {
         }
     }
 
-    /// A file through the file tool; a sync before it counts.
+    /// Writes a file through the file tool, and syncs it before the model counts it.
     pub(super) fn write(&mut self, choice: u64) {
         let Some(name) = self.one_running(choice) else { return };
         let file = format!("f{}", choice / 11 % FILES);
@@ -66,7 +66,7 @@ impl Player<'_> {
         }
     }
 
-    /// A file made by a command, replaced in one step.
+    /// Writes a large file by a command and replaces the old one atomically.
     pub(super) fn write_large(&mut self, choice: u64) {
         let Some(name) = self.one_running(choice) else { return };
         let file = format!("f{}", choice / 11 % FILES);
@@ -92,7 +92,7 @@ impl Player<'_> {
         }
     }
 
-    /// Starts the process that counts, where there is none.
+    /// Starts the counting process if there is none.
     pub(super) fn count(&mut self, choice: u64) {
         let Some(name) = self.one_running(choice) else { return };
         let Some(workspace) = self.workspaces.get_mut(&name) else { return };
@@ -118,12 +118,12 @@ impl Player<'_> {
                 contents.memory = Memory::Counts { token: token.clone(), at_least: 0 };
             }
         } else {
-            // Token, count and process need not be there together: the machine is stopped, and with it all of them.
+            // The state of token, count and process is unknown, so the VM is stopped, which ends all of them.
             self.stop_machine(&name);
         }
     }
 
-    /// Ends a machine whose memory is not known.
+    /// Stops a VM whose memory contents are unknown.
     fn stop_machine(&mut self, name: &str) {
         if !self.ensure_running(name) {
             return;
@@ -156,11 +156,11 @@ impl Player<'_> {
         self.check_one(&name);
     }
 
-    /// The guest runs out of memory. What asks for all of it is killed; the machine and its files stay.
+    /// Makes the guest run out of memory. The process that takes it is killed; the VM and its files stay.
     pub(super) fn fill_memory(&mut self, choice: u64) {
         let Some(name) = self.one_running(choice) else { return };
         let short = self.workspaces[&name].short().to_owned();
-        // Whom the guest's kernel kills besides is the kernel's choice, so the process that counts may go too.
+        // The guest's kernel may kill other processes too, such as the counting one.
         if let Some(workspace) = self.workspaces.get_mut(&name) {
             workspace.may_lose_memory();
         }

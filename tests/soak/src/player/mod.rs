@@ -1,6 +1,6 @@
-//! One client: it carries out its intents one after the other, and keeps the model of what it owns.
+//! One client: it carries out its intents one after the other, and keeps the model of its workspaces.
 //!
-//! Several of them run at once. What one owns no other changes, so each model needs no lock.
+//! Several clients run at once. No client changes another's workspaces, so the models need no lock.
 
 mod call;
 mod connect;
@@ -28,14 +28,14 @@ pub(crate) use teams::Team;
 pub(crate) struct Player<'a> {
     site: &'a Site,
     index: usize,
-    /// How many workspaces it may have at a time, members of teams included.
+    /// The most workspaces at a time, including members of teams.
     cap: usize,
     client: Option<Arc<Client>>,
     intents: Intents,
-    /// For contents and samples, so that they do not shift the plan.
+    /// Random numbers for contents and samples, separate so that they do not shift the plan.
     rng: Rng,
     made: u64,
-    /// Whether a call went out that does more than look, since this was last set back.
+    /// Whether a call that changes something was sent since this was last reset.
     acted: bool,
     workspaces: BTreeMap<String, Workspace>,
     team: Option<Team>,

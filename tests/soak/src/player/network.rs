@@ -1,4 +1,4 @@
-//! Policies, forwards and other clients' workspaces.
+//! Operations on policies and forwards, and attempts on other clients' workspaces.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use crate::rng::pick;
 const FIRST_PORT: u16 = 7000;
 const PORTS: u64 = 3;
 
-/// Other clients' workspaces are only tried when no session was hit for so long: right after that they may have no owner,
-/// and then anybody may take them.
+/// Other clients' workspaces are only tried if no session was hit for this long: right after a fault they may have no
+/// owner, and then any client may adopt them.
 const CALM: Duration = Duration::from_secs(5);
 
 impl Player<'_> {
@@ -62,7 +62,7 @@ impl Player<'_> {
         }
     }
 
-    /// Every forward that is certain is open, also after a daemon was started anew.
+    /// Checks that every certain forward is open, also after a restart of the daemon.
     pub(super) fn check_forwards(&self, name: &str) {
         let Some(workspace) = self.workspaces.get(name) else { return };
         for forward in workspace.forwards.values().filter(|forward| forward.is_sure) {
@@ -72,7 +72,7 @@ impl Player<'_> {
         }
     }
 
-    /// The daemon listens, whether anything does in the guest or not.
+    /// The daemon listens, whether or not a program in the guest does.
     fn must_be_open(&self, name: &str, port: u16) {
         let since = Instant::now();
         if let Err(error) = TcpStream::connect(("127.0.0.1", port))
@@ -95,7 +95,7 @@ impl Player<'_> {
         }
     }
 
-    /// Another client's workspace must be closed to this one.
+    /// Another client's workspace must refuse this client.
     pub(super) fn trespass(&mut self, choice: u64) {
         if self.site.weather.owners_were_hit_since(Instant::now() - CALM) {
             return;
@@ -117,7 +117,7 @@ impl Player<'_> {
             if !self.site.weather.owners_were_hit_since(since) && self.site.holds_its_own(*owner) {
                 self.unexpected(&format!("{name} of another client let this one in"), since);
             }
-            // It may be this session's now; with the session it becomes its owner's again.
+            // This session may own the workspace. Ending the session lets its owner adopt it again.
             self.drop_connection();
         }
     }

@@ -1,4 +1,4 @@
-//! Snapshots, restores, forks and swarms.
+//! Operations on snapshots: create, restore, fork, delete, and swarms.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use super::verify::{SETTLED_AFTER, SNAPSHOTS_SETTLED_AFTER, parse};
 use crate::model::{Contents, Snapshot};
 use crate::rng::pick;
 
-/// More would fill the small disk by themselves.
+/// The most snapshots of a workspace; more would fill its small disk.
 const SNAPSHOTS: usize = 4;
 
 const TASKS: [&str; 2] = ["x", "y"];
@@ -22,7 +22,7 @@ impl Player<'_> {
         !self.sure_snapshots().is_empty()
     }
 
-    /// Workspace and name of every snapshot that is certainly there.
+    /// The workspace and name of every snapshot that certainly exists.
     pub(super) fn sure_snapshots(&self) -> Vec<(String, String)> {
         let of = |(name, ws): (&String, &crate::model::Workspace)| {
             let sure = ws.snapshots.iter().filter(|(_, snapshot)| snapshot.is_sure);
@@ -42,7 +42,7 @@ impl Player<'_> {
         if self.workspaces[&name].snapshots.len() >= SNAPSHOTS {
             return self.delete_snapshot(choice);
         }
-        // Only what is certain now can be compared with the snapshot later.
+        // Only certain contents can be compared with the snapshot later.
         if !self.check_one(&name) {
             return;
         }
@@ -101,7 +101,7 @@ impl Player<'_> {
         self.check_one(&name);
     }
 
-    /// A snapshot with memory came back without it, and no fault can be the reason.
+    /// Records that a memory snapshot was restored without its memory and no fault explains it.
     fn without_memory(&self, what: &str, result: &ToolResult, since: Instant) {
         self.unexpected(&format!("{what} brought no processes back: {}", result.text), since);
     }
@@ -113,7 +113,7 @@ impl Player<'_> {
         self.check_one(&new_name);
     }
 
-    /// Forks a snapshot and enters the fork, if it came to be.
+    /// Forks a snapshot and adds the fork to the model if it was made.
     pub(super) fn fork_as(&mut self, name: &str, snapshot: &str, kept: &Snapshot, new_name: &str) {
         let Some(source) = self.workspaces.get(name) else { return };
         let short = source.short().to_owned();
@@ -143,7 +143,7 @@ impl Player<'_> {
             entry.is_sure = false;
         }
         let short = workspace.short().to_owned();
-        // A snapshot that was forked stays while its forks do.
+        // A snapshot cannot be deleted while it has forks.
         let about = About { machine: Some(&short), fine: &["snapshot_in_use"], ..About::default() };
         let arguments = json!({"workspace_id": name, "action": "delete", "name": snapshot});
         let answer = self.call("snapshot", &arguments, &about);
@@ -162,7 +162,7 @@ impl Player<'_> {
         }
     }
 
-    /// Two workers of a snapshot tell what they find in it. None of them may be left.
+    /// Runs a swarm of two workers that report their contents. None of them may be left.
     pub(super) fn swarm(&mut self, choice: u64) {
         let Some((name, snapshot, kept)) = self.one_snapshot(choice) else { return };
         let short = self.workspaces[&name].short().to_owned();
@@ -189,7 +189,7 @@ impl Player<'_> {
         since: Instant,
     ) {
         if task["success"] != true {
-            // The answer has no code, so any fault that can stop a worker is taken as the reason.
+            // The answer has no error code, so any fault that can stop a worker counts as the reason.
             if !self.site.weather.could_affect(short, true, since) {
                 self.unexpected(&format!("a worker of {snapshot} of {name} failed: {task}"), since);
             }

@@ -1,4 +1,4 @@
-//! A team of two, and its mail: what was sent and not received must be there, in order.
+//! A team of two and its messages: those that were sent and not received must be there, in order.
 
 use std::time::{Duration, Instant};
 
@@ -10,32 +10,32 @@ use crate::site::pause;
 
 const MEMBERS: [&str; 2] = ["ann", "bob"];
 
-/// What says that an inbox is as it was before the call.
+/// Error codes after which an inbox is unchanged.
 const NOT_STORED: [&str; 2] = ["no_space", "mail_not_stored"];
 
 const UNDONE_WITHIN: Duration = Duration::from_secs(120);
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// An inbox holds a hundred; the oldest would go.
+/// The most messages in an inbox. It holds a hundred, and would drop the oldest.
 const MOST_MAIL: usize = 50;
 
 #[derive(Debug)]
 pub(crate) struct Team {
     name: String,
-    /// What bob was sent and has not received. False: the call that sent or received it was cut off.
+    /// The messages that bob has not received. False: the call that sent or received it got no answer.
     mail: Vec<(String, bool)>,
 }
 
 impl Team {
-    /// The names by which its machines are found.
+    /// The workspace names of the members.
     pub(super) fn members(&self) -> impl Iterator<Item = String> + '_ {
         MEMBERS.iter().map(|member| format!("{}.{member}", self.name))
     }
 }
 
 impl Player<'_> {
-    /// Makes the team, or now and then ends it.
+    /// Makes the team, or sometimes destroys it.
     pub(super) fn team(&mut self, choice: u64) {
         match &self.team {
             None => self.make_team(),
@@ -55,8 +55,8 @@ impl Player<'_> {
         }
     }
 
-    /// Its mail goes with it, so it is compared first. Not over a new connection: whoever ends a team that way is cleaning
-    /// up.
+    /// Destroys the team. Its messages are lost with it, so they are compared first, but not over a new connection:
+    /// that is used for cleaning up only.
     pub(super) fn end_team(&mut self) {
         if self.client.as_ref().is_some_and(|client| !client.is_closed()) {
             self.receive();
@@ -69,7 +69,7 @@ impl Player<'_> {
     fn discard_team(&mut self, name: &str) {
         let begun = Instant::now();
         while begun.elapsed() < UNDONE_WITHIN {
-            // What is on its way in or out says so.
+            // A team that is being made or removed gives one of these codes.
             let fine = ["team_not_found", "team_going", "team_being_made", "owner_active"];
             let about = About { makes_machines: true, fine: &fine, ..About::default() };
             let answer = self.call("team", &json!({"action": "destroy", "name": name}), &about);
@@ -101,7 +101,7 @@ impl Player<'_> {
         }
     }
 
-    /// Asks for something that only a team that is there can do.
+    /// Calls the team tool for an existing team.
     fn ask_team(&mut self, arguments: &Value) -> Answer {
         let about = About { fine: &["team_not_found"], ..About::default() };
         let answer = self.call("team", arguments, &about);
@@ -125,7 +125,7 @@ impl Player<'_> {
             return;
         }
         let Some(result) = answer.done() else {
-            // What was handed out with the answer that never came is gone, as the contract has it.
+            // Messages in an answer that never arrived are lost, as the contract says.
             if let Some(team) = &mut self.team {
                 team.mail.iter_mut().for_each(|(_, is_sure)| *is_sure = false);
             }
@@ -150,7 +150,7 @@ fn changed_nothing(answer: &Answer) -> bool {
     NOT_STORED.iter().any(|code| answer.is_refused_as(code))
 }
 
-/// What was received must be what was sent, in order; what is not sure may be missing.
+/// Received messages must equal the sent ones, in order; uncertain ones may be missing.
 fn differences(expected: &[(String, bool)], received: &[String]) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = received.iter().peekable();

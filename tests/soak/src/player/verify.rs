@@ -1,4 +1,4 @@
-//! Comparing a workspace with the model, and bringing up machines that a fault has ended.
+//! Comparison of a workspace with the model, and restart of VMs that a fault has ended.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -13,13 +13,13 @@ use crate::model::{Info, Policy, Seen};
 use crate::rng::pick;
 use crate::site::pause;
 
-/// For a machine to be started, or to go on after the host's disk was full, on a busy host.
+/// The time for a VM to start on a busy host, or to resume after the host's disk was full.
 const UP_WITHIN: Duration = Duration::from_secs(240);
 
-/// A call that was cut off and has not begun by now does not begin any more.
+/// A call without an answer that has not begun after this time never begins.
 pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
-/// The same for snapshots, which are finished while their workspace is at rest already.
+/// The same for snapshots, which are finished while their workspace is already at rest.
 pub(super) const SNAPSHOTS_SETTLED_AFTER: Duration = Duration::from_secs(8);
 
 /// The phases in which nothing is being done to a workspace.
@@ -27,8 +27,8 @@ const AT_REST: [&str; 3] = ["running", "stopped", "suspended"];
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A machine can be hit while it is looked at. After so many looks in a row it is left for the next comparison: each call
-/// that failed was explained by a fault, or is a finding already.
+/// A VM can be hit during its check. After this many attempts it is left for the next comparison: each failed call was
+/// explained by a fault, or is a finding already.
 const ATTEMPTS: usize = 4;
 
 impl Player<'_> {
@@ -39,7 +39,7 @@ impl Player<'_> {
         }
     }
 
-    /// Everything about one workspace, from outside and inside. False if it could not be compared, or was not as it must be.
+    /// Checks everything about one workspace, from outside and inside. False if it could not be compared, or differs.
     pub(super) fn check_one(&mut self, name: &str) -> bool {
         let mut differences = Vec::new();
         for _ in 0..ATTEMPTS {
@@ -56,7 +56,7 @@ impl Player<'_> {
                 }
                 Err(found) => differences = found,
             }
-            // A machine that ended a moment ago is still called running.
+            // A VM that ended a moment ago is still listed as running.
             let short = self.workspaces[name].short().to_owned();
             if !self.site.weather.is_struck(&short) {
                 break;
@@ -69,7 +69,7 @@ impl Player<'_> {
         false
     }
 
-    /// After a finding the model takes over what is there, so that one loss is told once.
+    /// After a finding the model adopts the actual state, so that one loss is reported once.
     fn accept_what_is_there(&mut self, name: &str) {
         let Some(seen) = self.look_inside(name) else { return };
         if let Some(workspace) = self.workspaces.get_mut(name) {
@@ -82,8 +82,8 @@ impl Player<'_> {
         }
     }
 
-    /// Waits until what a call that was cut off had begun in this workspace is finished or undone, and the workspace has
-    /// been at rest for some time. Until then it can still change, and nothing can be learnt from it.
+    /// Waits until a call without an answer is finished or undone in this workspace, and the workspace has been at rest
+    /// for some time. Until then it can still change, so nothing can be concluded from its state.
     pub(super) fn wait_until_settled(&mut self, name: &str, rest: Duration) {
         let begun = Instant::now();
         let mut settled_since: Option<Instant> = None;
@@ -101,7 +101,7 @@ impl Player<'_> {
         self.unexpected(&format!("{name} did not come to rest within {UP_WITHIN:?}"), begun);
     }
 
-    /// Whether nothing is being done to the workspace, as the server sees it. One that is gone is at rest.
+    /// Whether the daemon does nothing with the workspace. A workspace that is gone is at rest.
     fn is_at_rest(&self, name: &str) -> bool {
         let output = self.site.host.cli(&["ps", "--json"]);
         let Ok(Value::Array(list)) = serde_json::from_slice(&output.stdout) else { return false };
@@ -110,8 +110,8 @@ impl Player<'_> {
             .all(|one| one["phase"].as_str().is_some_and(|phase| AT_REST.contains(&phase)))
     }
 
-    /// Sees to it that the machine runs, and compares what the server says about the workspace. False if the workspace is
-    /// gone, or did not come up.
+    /// Makes sure that the VM runs, and compares the daemon's information about the workspace. False if the workspace
+    /// is gone or did not start.
     pub(super) fn ensure_running(&mut self, name: &str) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < UP_WITHIN {
@@ -157,12 +157,12 @@ impl Player<'_> {
             let reason = info["stop_reason"].as_str().unwrap_or("no reason").to_owned();
             self.unexpected(&format!("{name} ({short}) is stopped by itself: {reason}"), Instant::now());
         }
-        // What a call that was cut off began may not be over yet.
+        // A call without an answer may still be in progress.
         let fine: &[&str] = if may_be_stopped { &["wrong_state"] } else { &[] };
         let about = About { machine: Some(short), starts_machine: true, fine, ..About::default() };
         let started = self.call("workspace_start", &json!({"workspace_id": name}), &about);
         if !started.is_done() {
-            // The next look tells how it is; a start that was cut off may have left it stopped.
+            // The next check shows the state; a start without an answer may have left it stopped.
             if let Some(workspace) = self.workspaces.get_mut(name) {
                 workspace.may_be_stopped = true;
             }
@@ -197,7 +197,7 @@ impl Player<'_> {
         for difference in workspace.judge_info(&info) {
             self.lost(&format!("{name}: {difference}"));
         }
-        // One loss is told once.
+        // One loss is reported once.
         if let Some(workspace) = self.workspaces.get_mut(name) {
             workspace.snapshots.retain(|snapshot, _| info.snapshots.contains_key(snapshot));
             workspace.forwards.retain(|port, _| info.forwards.contains_key(port));
@@ -207,7 +207,8 @@ impl Player<'_> {
     }
 
     fn look_inside(&mut self, name: &str) -> Option<Seen> {
-        // The model goes on with what is seen, so it must outlast the guest: an earlier sync may have been cut off.
+        // The model continues with the observed state, so it is synced to disk first: an earlier sync may not have
+        // completed.
         let command = format!(
             "mkdir -p {DIR}; sync; cd {DIR} && for f in *; do [ -e \"$f\" ] && sha256sum \"$f\"; done; \
              echo token $(cat /dev/shm/token 2>/dev/null); echo count $(cat /dev/shm/count 2>/dev/null); \
@@ -217,7 +218,7 @@ impl Player<'_> {
     }
 }
 
-/// What the command above prints.
+/// Parses the output of the command above.
 pub(super) fn parse(text: &str) -> Seen {
     let mut seen = Seen { files: BTreeMap::new(), ..Seen::default() };
     for line in text.lines() {

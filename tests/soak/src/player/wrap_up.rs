@@ -1,11 +1,11 @@
-//! The end: everything is compared with the model, every snapshot by a fork of it, and then everything is destroyed.
+//! The end of a run: everything is compared with the model, every snapshot through a fork of it, and then destroyed.
 
 use std::time::Instant;
 
 use super::Player;
 
 impl Player<'_> {
-    /// Compares all that this client has.
+    /// Compares everything that this client owns.
     pub(crate) fn verify_all(&mut self) {
         let names: Vec<String> = self.workspaces.keys().cloned().collect();
         for name in &names {

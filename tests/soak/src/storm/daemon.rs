@@ -15,16 +15,16 @@ use crate::rng::pick;
 use crate::site::pause;
 use crate::weather::Spell;
 
-/// For a client to come to the step at which something is to end, or to the write that is to fail.
+/// The time for a client to reach the step of a fault, or the write that is to fail.
 const REACHED_WITHIN: Duration = Duration::from_secs(24);
 
-/// How often it is asked for within that time.
+/// How often the deed is requested within that time.
 const ATTEMPTS: u32 = 8;
 
-/// A polite end stops all machines first.
+/// SIGTERM stops all VMs first.
 const STOPPED_WITHIN: Duration = Duration::from_secs(120);
 
-/// The daemon writes what it could not write with the next change that any client makes.
+/// After a failed write the daemon writes again with the next change of any client.
 const CAUGHT_UP_AFTER: Duration = Duration::from_secs(10);
 
 const GONE_WITHIN: Duration = Duration::from_secs(30);
@@ -70,7 +70,7 @@ impl Storm<'_> {
             return false;
         }
         let ended = self.ask_for(deed, |limit| daemon.ends_within(limit).then_some(())).is_some();
-        // Whoever removes the order decides: the daemon carries it out, or nobody does any more.
+        // The fault file decides the race: if the daemon has removed it, it carries the fault out.
         let obeys = !self.disarm();
         if obeys && !daemon.ends_within(GONE_WITHIN) {
             self.unexpected(&format!("the daemon came to {step} and did not end within {GONE_WITHIN:?}"));
@@ -81,13 +81,13 @@ impl Storm<'_> {
         obeys
     }
 
-    /// Asks the clients for a deed until something has come of it.
+    /// Requests a deed from the clients until `has_come` reports a result.
     pub(super) fn ask_for<T>(
         &self,
         deed: Deed,
         mut has_come: impl FnMut(Duration) -> Option<T>,
     ) -> Option<T> {
-        // A client that cannot carry the deed out yet does what it needs for it first, so it is asked for again.
+        // A client that lacks a prerequisite of the deed creates that first, so the deed is requested again.
         let came = (0..ATTEMPTS).find_map(|_| {
             self.site.weather.want(Some(deed));
             has_come(REACHED_WITHIN / ATTEMPTS)
@@ -97,7 +97,7 @@ impl Storm<'_> {
     }
 
     pub(super) fn fail_write(&self, errno: &str, place: &str) -> bool {
-        // A snapshot passes all places but those of mail. A client without a team makes one first.
+        // A snapshot passes all places except those of inboxes. A client without a team makes one first.
         let (spell, deed) = match is_of_mail(place) {
             true => (Spell::MailError, Deed::Team),
             false => (Spell::WriteError, Deed::SnapshotDisk),
@@ -116,7 +116,7 @@ impl Storm<'_> {
         !self.disarm()
     }
 
-    /// Tells the daemon where to fail next. It removes the file when it does.
+    /// Writes the fault file, which tells the daemon where to fail next. The daemon removes it when it fails.
     pub(super) fn arm(&self, text: &str) -> bool {
         let file = &self.site.fault_file;
         let temporary = file.with_extension("new");
@@ -127,7 +127,7 @@ impl Storm<'_> {
         armed.is_ok()
     }
 
-    /// Takes the order back. False if the daemon came to it first.
+    /// Removes the fault file. False if the daemon has removed it first.
     pub(crate) fn disarm(&self) -> bool {
         std::fs::remove_file(&self.site.fault_file).is_ok()
     }
@@ -142,7 +142,7 @@ impl Storm<'_> {
         true
     }
 
-    /// The next daemon runs in a time namespace whose monotonic clock is far ahead. The one after that is back in time.
+    /// The next daemon runs in a time namespace whose monotonic clock is far ahead; the one after it runs without.
     pub(super) fn jump_clock(&self, secs: i64) -> bool {
         let Some(daemon) = self.site.host.daemon() else { return false };
         let _spell = self.site.weather.begin(Spell::Restart);
@@ -161,8 +161,8 @@ impl Storm<'_> {
         started
     }
 
-    /// What the ledger says is in the workspaces' directories too, so nothing may be lost. After a write that failed the
-    /// directories may lag behind the ledger, so it is left alone until they have caught up.
+    /// Damages the ledger. Its facts are also in the workspaces' directories, so nothing may be lost. After a failed
+    /// write the directories may be behind the ledger, so it is not damaged until they have caught up.
     pub(super) fn damage_ledger(&self, damage: Damage, choice: u64) -> bool {
         if self.site.weather.writes_failed_since(Instant::now() - CAUGHT_UP_AFTER) {
             return false;
@@ -181,7 +181,7 @@ impl Storm<'_> {
         damaged
     }
 
-    /// Ends a client's connection: by killing its `serve`, or by hanging up while a call may be under way.
+    /// Ends a client's connection: by killing its `serve`, or by closing it, possibly during a call.
     pub(super) fn end_connection(&self, choice: u64, politely: bool) -> bool {
         let all = &self.site.connections;
         let indices: Vec<usize> = (0..all.len()).collect();
@@ -204,7 +204,7 @@ fn damaged(mut ledger: Vec<u8>, damage: Damage, choice: u64) -> Vec<u8> {
         Damage::Half => ledger.truncate(ledger.len() / 2),
         Damage::Byte => {
             let length = (ledger.len() as u64).max(1);
-            // A control character is in no JSON.
+            // The byte 1 never occurs in JSON, so this is always a change.
             if let Some(byte) = usize::try_from(choice % length).ok().and_then(|at| ledger.get_mut(at)) {
                 *byte = 1;
             }

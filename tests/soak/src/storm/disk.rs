@@ -1,4 +1,4 @@
-//! A host without room: somebody else fills the file system that all of the server's data is on.
+//! A full disk: a file takes almost all space of the file system with the daemon's data.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,13 +11,13 @@ use crate::plan::Deed;
 use crate::site::pause;
 use crate::weather::Spell;
 
-/// What is left to write, in bytes.
+/// The bytes that are left free.
 const LEFT: u64 = 128 << 10;
 
-/// Others write meanwhile; then there is less room than was asked for, and it is asked for anew.
+/// Other processes write at the same time, so the allocation can fail and is retried.
 const ATTEMPTS: usize = 20;
 
-/// The file that takes the room.
+/// The file that takes the space.
 const FILLER: &str = "filler";
 
 impl Storm<'_> {
@@ -26,7 +26,7 @@ impl Storm<'_> {
         let path = self.site.disk.join(FILLER);
         let filled = (0..ATTEMPTS).any(|_| take_room(&path).is_ok());
         if filled {
-            // Whoever writes now must be suspended, and must lose nothing.
+            // A guest that writes meanwhile must be suspended and lose nothing.
             self.site.weather.want(Some(Deed::WriteLarge));
             pause(time);
             self.site.weather.want(None);
@@ -42,7 +42,7 @@ impl Storm<'_> {
     }
 }
 
-/// Takes all room of a file's file system but for a little.
+/// Allocates all space of a file system except [`LEFT`] bytes.
 fn take_room(path: &Path) -> std::io::Result<()> {
     let file = File::create(path)?;
     let stat = rustix::fs::fstatvfs(&file)?;

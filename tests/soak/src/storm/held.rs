@@ -1,9 +1,8 @@
-//! Faults that find a step taken and the next one not begun: a machine, or a client's `serve`, is killed while the daemon
-//! stands still at a named step.
+//! Faults between two steps: a VM, or a client's `serve`, is killed while the daemon pauses at a named step.
 //!
-//! The daemon is told a socket together with the step. It connects, and goes on when the connection ends: after the kill,
-//! and also if the storm itself ends. It is not asked anything meanwhile, as it could not answer: who is at the step is
-//! known from what the clients wait for, from its ledger and from the list of processes.
+//! The fault file names a socket together with the step. The daemon connects, and continues when the connection ends:
+//! after the kill, and also if the storm itself ends. A paused daemon cannot answer, so the workspaces at the step are
+//! found through the calls of the clients, the ledger and the list of processes.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -20,7 +19,7 @@ use crate::rng::pick;
 use crate::site::Call;
 use crate::weather::Spell;
 
-/// From the order's removal, which is the daemon's doing, to its connection.
+/// The time between the daemon's removal of the fault file and its connection.
 const COMES_WITHIN: Duration = Duration::from_secs(30);
 
 impl Storm<'_> {
@@ -46,8 +45,8 @@ impl Storm<'_> {
         for (short, process) in self.machines() {
             let was_hit = victims.iter().any(|(victim, _)| *victim == short);
             if was_hit && victims.iter().all(|(_, old)| old.pid != process.pid) {
-                // The deed itself has brought up another one: no later stop is explained by this kill.
-                self.site.weather.take_strike(&short);
+                // The deed itself has started another VM, so this kill does not explain a later stop.
+                self.site.weather.forget_strike(&short);
             }
         }
         true
@@ -70,8 +69,8 @@ impl Storm<'_> {
         true
     }
 
-    /// Has the daemon stand still at a step of a deed for as long as `act` takes. `None` if no client came to the step, or
-    /// `act` found nothing.
+    /// Pauses the daemon at a step of a deed while `act` runs. `None` if no client reached the step, or `act` found
+    /// nothing.
     fn at_step<T>(&self, step: &str, deed: Deed, act: impl FnOnce() -> Option<T>) -> Option<T> {
         let daemon = self.site.host.daemon()?;
         let holder = match Holder::open(self.site.host.dir().join("held")) {
@@ -85,7 +84,7 @@ impl Storm<'_> {
             return None;
         }
         let held = self.ask_for(deed, |limit| holder.comes_within(limit));
-        // Whoever removes the order decides: the daemon stands still, or nobody has it do so any more.
+        // The fault file decides the race: if the daemon has removed it, it will pause.
         if held.is_none() && self.disarm() {
             return None;
         }
@@ -102,7 +101,7 @@ impl Storm<'_> {
         done
     }
 
-    /// The calls that can have brought the daemon to the step, and whose they are.
+    /// The calls that may have brought the daemon to the step, with the index of their client.
     fn calls_at(&self, step: &str) -> Vec<(usize, Call)> {
         let all = self.site.calls.iter().enumerate();
         all.filter_map(|(index, call)| {
@@ -112,8 +111,7 @@ impl Storm<'_> {
         .collect()
     }
 
-    /// The first digits of the ids of all workspaces that those calls are about or are making, and whether a client knows
-    /// them.
+    /// The workspaces that those calls use or make, by the first digits of their ids, and whether a client knows them.
     fn under_way(&self, step: &str) -> BTreeMap<String, bool> {
         let calls = self.calls_at(step);
         let mut all = BTreeMap::new();
@@ -131,7 +129,7 @@ impl Storm<'_> {
     }
 }
 
-/// Every QEMU of a workspace, as the list of processes has it.
+/// Every QEMU process of a workspace, from the list of processes.
 fn machines(storm: &Storm<'_>) -> Vec<(String, Process)> {
     let found = processes_mentioning(storm.site.host.dir()).into_iter().filter_map(Process::open);
     found
@@ -142,14 +140,14 @@ fn machines(storm: &Storm<'_>) -> Vec<(String, Process)> {
         .collect()
 }
 
-/// The first digits of the id of the workspace that a QEMU with this command line works for. One that turns a copy of memory
-/// into another form has an id of its own, and a file of the workspace; one that makes a template works for none.
+/// The first digits of the id of the workspace to which a QEMU with this command line belongs. A QEMU that converts a
+/// memory snapshot has its own id, and a file of the workspace. A QEMU that makes a template belongs to none.
 fn workspace_of(command_line: &str) -> Option<&str> {
     let mark = if command_line.contains("/run/t-") { "/workspaces/" } else { "\0-name\0agentiso-" };
     command_line.split_once(mark)?.1.get(..8)
 }
 
-/// Where a daemon that has come to its step says so.
+/// The socket to which a daemon connects when it has reached its step.
 #[derive(Debug)]
 struct Holder {
     listener: UnixListener,
@@ -161,7 +159,7 @@ impl Holder {
         Ok(Self { listener: UnixListener::bind(&path)?, path })
     }
 
-    /// The connection of a daemon that stands still until this is dropped.
+    /// The connection of the daemon, which pauses until this is dropped.
     fn comes_within(&self, limit: Duration) -> Option<UnixStream> {
         let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
         let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
@@ -181,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_are_told_from_template_makers() {
+    fn vms_are_distinguished_from_template_makers() {
         let id = "ddc165dc-d276-44c7-b568-864a12332235";
         let machine = format!("/usr/bin/qemu\0-name\0agentiso-{id}\0-pidfile\0/a/data/run/ddc165dc/qemu.pid");
         assert_eq!(workspace_of(&machine), Some("ddc165dc"));

@@ -1,4 +1,4 @@
-//! Faults of single machines, from outside.
+//! Faults of single VMs from outside: kill and pause.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::site::pause;
 use crate::weather::Spell;
 
 impl Storm<'_> {
-    /// The first digits of the id, and the process, of every machine that runs.
+    /// Every running VM: the first digits of its id, and its process.
     pub(super) fn machines(&self) -> Vec<(String, Process)> {
         let output = self.site.host.cli(&["ps", "--json"]);
         let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -41,15 +41,11 @@ impl Storm<'_> {
         let machines = self.machines();
         let Some((short, process)) = pick(&machines, choice) else { return false };
         self.note(&format!("pauses {short}, process {}", process.pid));
-        let was_struck = self.site.weather.is_struck(short);
-        let _spell = self.site.weather.begin(self.spell_of(short));
+        // A pause does not explain a VM that is found stopped.
+        let _spell = self.site.weather.begin_passing(self.spell_of(short));
         process.signal(Signal::STOP);
         pause(time);
         process.signal(Signal::CONT);
-        if !was_struck {
-            // It stood still and did not end: that does not explain a machine that is found stopped.
-            self.site.weather.take_strike(short);
-        }
         true
     }
 }

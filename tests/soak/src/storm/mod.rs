@@ -1,4 +1,4 @@
-//! What goes wrong, carried out: one fault at a time, while the clients go on.
+//! The storm: it carries out one fault at a time while the clients continue.
 
 mod daemon;
 mod disk;
@@ -17,12 +17,12 @@ use crate::panics::Panics;
 use crate::plan::{Fault, Strike, Strikes, spares_daemon};
 use crate::site::{Site, pause};
 
-/// If the clients' operations take longer than this, the next fault does not wait for them.
+/// The longest wait for the clients' operations before the next fault.
 const LONGEST_CALM: Duration = Duration::from_secs(25);
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// From a fault to a server that answers.
+/// The time from a fault to a daemon that answers.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
@@ -61,18 +61,18 @@ impl<'a> Storm<'a> {
         self.disarm();
     }
 
-    /// Tells of every panic that the daemon's log has and that was not told of yet.
+    /// Reports every new panic in the daemon's log.
     pub(crate) fn look_for_panics(&mut self) {
         for panic in self.panics.look(&self.site.host.data()) {
             self.unexpected(&format!("the daemon's log says: {panic}"));
         }
     }
 
-    /// Waits for so many operations of the clients.
+    /// Waits for this many operations of the clients.
     fn wait(&mut self, operations: u64) {
         let until = self.site.journal.operations() + operations;
         let begun = Instant::now();
-        // The fault before this is over, and the server has answered: whoever answered has no reason to end now.
+        // The fault before this is over and the daemon has answered, so this daemon must not end during the wait.
         let daemon = self.site.host.daemon();
         while self.site.journal.operations() < until && begun.elapsed() < LONGEST_CALM && !self.site.is_over()
         {
@@ -86,7 +86,7 @@ impl<'a> Storm<'a> {
         }
     }
 
-    /// Carries out a fault and waits until the server answers again. False if there was nothing to carry it out on.
+    /// Carries out a fault and waits until the daemon answers again. False if the fault had no target.
     fn strike(&self, strike: &Strike) -> bool {
         match strike.fault {
             Fault::KillDaemon => self.kill_daemon(),
@@ -114,7 +114,7 @@ impl<'a> Storm<'a> {
         self.site.journal.find(Kind::Unexpected, "storm", text);
     }
 
-    /// Returns once the server answers, on every connection that did not end; starts it if nobody else has.
+    /// Returns once the daemon answers on every connection that did not end. Starts a daemon if none runs.
     fn wait_for_answer(&self) {
         let begun = Instant::now();
         loop {
@@ -138,8 +138,8 @@ impl<'a> Storm<'a> {
         }
     }
 
-    /// Waits until a connection either answers or has ended for its client too. A client that learned of the end only after
-    /// the fault was over would have no explanation for it.
+    /// Waits until a connection answers or is closed for its client too. If a client noticed the end only after the
+    /// fault was over, no fault would explain it.
     fn settle(&self, client: &Client) {
         if client.request("ping", json!({})).wait_for(ANSWERS_WITHIN).is_none() && !client.is_closed() {
             self.unexpected(&format!("a connection neither answered nor ended within {ANSWERS_WITHIN:?}"));

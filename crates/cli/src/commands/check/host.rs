@@ -1,4 +1,4 @@
-//! Checks of the host: programs, directories, memory, space.
+//! Checks the host's programs, directories, memory and disk space.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -12,13 +12,13 @@ use crate::output;
 /// The longest path of a unix socket, without its terminating NUL (sun_path in unix(7)).
 pub(super) const MAX_SOCKET_PATH: usize = 107;
 
-/// What comes after the run directory in the longest socket path of a workspace.
+/// The end of the longest socket path of a workspace, below the run directory.
 const LONGEST_SOCKET: &str = "/01234567/agent.sock";
 
-/// Below this, the first workspaces run into a full disk.
+/// Free space below which the first workspaces fill the disk.
 const LITTLE_SPACE: u64 = 2 << 30;
 
-/// Programs that build images, and the one that exports snapshots. Without them, images that are there still work.
+/// Checks for the programs that build images and export snapshots. Existing images work without them.
 pub(super) fn image_tools(image_is_there: bool) -> Outcome {
     const TOOLS: [(&str, &str); 3] =
         [("mmdebstrap", "mmdebstrap"), ("mke2fs", "e2fsprogs"), ("qemu-img", "qemu-utils")];
@@ -37,7 +37,7 @@ pub(super) fn image_tools(image_is_there: bool) -> Outcome {
     }
 }
 
-/// Looks in PATH and where Debian keeps administrators' programs.
+/// Searches PATH and Debian's directories for administrators' programs.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -46,7 +46,7 @@ fn find_program(name: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// Makes the directories that agentiso writes to and tries to write there.
+/// Makes the directories that agentiso writes to and checks that they are writable.
 pub(super) fn directories(paths: &Paths) -> Vec<Outcome> {
     [
         ("state", &paths.data, "server.state_file"),
@@ -59,14 +59,14 @@ pub(super) fn directories(paths: &Paths) -> Vec<Outcome> {
 }
 
 fn directory(name: &'static str, dir: &Path, key: &str) -> Outcome {
-    let fix = format!("make {} writable for you, or set {key} in the configuration", dir.display());
+    let fix = format!("make {} writable for your user, or set {key} in the configuration", dir.display());
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     if let Err(error) = made {
-        return Outcome::failed(name, format!("{} cannot be made: {error}", dir.display()), fix);
+        return Outcome::failed(name, format!("cannot create {}: {error}", dir.display()), fix);
     }
     let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     if let Err(error) = rustix::fs::access(dir, access) {
-        return Outcome::failed(name, format!("{} cannot be written: {error}", dir.display()), fix);
+        return Outcome::failed(name, format!("cannot write to {}: {error}", dir.display()), fix);
     }
     let uid = rustix::process::geteuid().as_raw();
     if dir.metadata().is_ok_and(|metadata| metadata.uid() != uid && uid != 0) {
@@ -81,7 +81,7 @@ pub(super) fn socket_length(run: &Path) -> Option<Outcome> {
         Outcome::failed(
             "socket paths",
             format!(
-                "{} is too long: a socket below it would have {length} bytes, {MAX_SOCKET_PATH} are possible",
+                "{} is too long: a socket path in it would have {length} bytes, the limit is {MAX_SOCKET_PATH}",
                 run.display()
             ),
             "set vm.run_dir in the configuration to a shorter path",
@@ -89,12 +89,16 @@ pub(super) fn socket_length(run: &Path) -> Option<Outcome> {
     })
 }
 
-/// Whether at least one workspace of the default size fits into memory.
+/// Checks that at least one workspace of the default size fits into memory.
 pub(super) fn memory(config: &Config) -> Outcome {
     const NAME: &str = "memory";
     let wanted = u64::from(config.resources.default_memory_mb) << 20;
     let Some(available) = available_memory() else {
-        return Outcome::note(NAME, "/proc/meminfo does not say how much is available", "nothing to do");
+        return Outcome::note(
+            NAME,
+            "available memory is unknown: /proc/meminfo has no MemAvailable",
+            "nothing to do",
+        );
     };
     let detail = format!("{} available, {} per workspace", output::size(available), output::size(wanted));
     if available < wanted {
@@ -115,7 +119,7 @@ pub(super) fn space(paths: &Paths) -> Outcome {
     match rustix::fs::statvfs(&paths.data) {
         Ok(stat) => {
             let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-            let detail = format!("{} free for {}", output::size(free), paths.data.display());
+            let detail = format!("{} free in {}", output::size(free), paths.data.display());
             if free < LITTLE_SPACE {
                 Outcome::note(NAME, detail, "free some space, or move server.state_file to a larger disk")
             } else {
@@ -131,14 +135,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_directory_that_is_too_deep_for_sockets_is_noticed() {
+    fn overlong_socket_paths_fail_the_check() {
         assert!(socket_length(Path::new("/run/agentiso")).is_none());
         let deep = format!("/{}", "x".repeat(100));
         assert!(socket_length(Path::new(&deep)).is_some_and(|outcome| outcome.fix.is_some()));
     }
 
     #[test]
-    fn a_directory_that_cannot_be_made_names_the_key_to_change() {
+    fn unusable_directory_names_its_configuration_key() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn this_host_has_memory() {
+    fn available_memory_is_read_from_meminfo() {
         assert!(available_memory().is_some_and(|bytes| bytes > 0));
     }
 }

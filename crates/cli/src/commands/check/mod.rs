@@ -1,7 +1,7 @@
-//! `agentiso check`: can this host run workspaces, and with what.
+//! `agentiso check`: checks whether this host can run workspaces, and shows the accelerator and backends in use.
 //!
-//! Nothing is fetched or built here; only directories are made, and a probe boot where KVM might work and nobody
-//! has tried yet. With `--deep`, machines are made as well, and destroyed again: see [`deep`].
+//! Nothing is downloaded or built; only directories are made, and a probe VM is booted if KVM might work and was not
+//! tried yet. With `--deep`, VMs are made and destroyed as well: see [`deep`].
 
 mod deep;
 mod host;
@@ -29,22 +29,22 @@ use serde_json::json;
 use crate::client::Client;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::machinery::{self, BootFiles};
+use crate::vm_setup::{self, BootFiles};
 use crate::{other_daemon, output, runtime};
 use report::{Outcome, Picked, Verdict};
 use side_channels::HostSetup;
 
 /// Check whether this host can run workspaces
 ///
-/// One line per prerequisite, with the fix where something is missing, then what was picked and why. Ends with 0
-/// only if everything that is required is there. How well the host's hardware separates guests (hyperthreads, page
-/// merging, swap, flaws of the processor) is told in notes, which are no failures.
+/// Prints one line per prerequisite, with a fix if something is missing, then the chosen backends and why they were chosen.
+/// Exits with 0 only if all requirements are met. How well the host's hardware isolates guests from each other
+/// (hyperthreads, page merging, swap, processor vulnerabilities) is reported as notes, not as failures.
 ///
-/// With --deep, every way to bring a machine up is tried instead: cold boot, templates, snapshots and restores of disk
-/// and memory, forks, and a fork of a fork. After each, the machine is examined: clock, random numbers, names,
-/// addresses, file system, open files, timers, processes. One line per rung, with a verdict and a time; a rung that
-/// fails is told with its reason and the next is tried. It takes a minute or two without KVM, needs no daemon, does not
-/// disturb one that runs, and leaves nothing behind. Ends with 0 only if every rung passes.
+/// With --deep, it tries every way to start a VM instead: cold boot, templates, snapshots and restores of disk and memory,
+/// forks, and a fork of a fork. After each it examines the VM: clock, random numbers, names, addresses, file system, open
+/// files, timers, processes. It prints one line per rung of the boot ladder, with a verdict and a time; if a rung fails, it
+/// prints the reason and goes on with the next. It takes a minute or two without KVM, needs no daemon, does not disturb a
+/// running one, and cleans up after itself. Exits with 0 only if every rung passes.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -56,15 +56,15 @@ pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Try every rung of the boot ladder, and prove that restored and forked machines are their own
+    /// Try every rung of the boot ladder, and verify that restored and forked VMs are independent
     #[arg(long)]
     deep: bool,
-    /// Where --deep keeps its files meanwhile, some GB; below the state directory by default
+    /// Directory for the temporary files of --deep, a few GB [default: in the state directory]
     #[arg(long, value_name = "DIR", requires = "deep")]
     dir: Option<PathBuf>,
 }
 
-/// Everything that was found out.
+/// The results of all checks.
 #[derive(Debug)]
 pub(crate) struct Findings {
     outcomes: Vec<Outcome>,
@@ -99,7 +99,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
                 "images": paths.images,
                 "kernels": paths.kernels,
                 "initramfs": paths.initramfs,
-                "templates": machinery::templates_dir(paths),
+                "templates": vm_setup::templates_dir(paths),
                 "run": paths.run,
                 "log": paths.daemon_log(),
             },
@@ -145,7 +145,7 @@ async fn qemu(context: &Context) -> Outcome {
     match Qemu::find(&context.config.vm.qemu_binary).await {
         Ok(qemu) => Outcome::ok("QEMU", qemu.version_line),
         Err(error) => {
-            Outcome::failed("QEMU", error.to_string(), "./x packages, or install QEMU 8.2 or newer")
+            Outcome::failed("QEMU", error.to_string(), "run `./x packages`, or install QEMU 8.2 or newer")
         }
     }
 }
@@ -157,7 +157,7 @@ fn kernel(context: &Context) -> (Option<Kernel>, Outcome) {
             let outcome = Outcome::ok(NAME, kernel.version.clone());
             (Some(kernel), outcome)
         }
-        Ok(None) => (None, Outcome::failed(NAME, "not there yet", "agentiso init")),
+        Ok(None) => (None, Outcome::failed(NAME, "not installed", "agentiso init")),
         Err(error) => {
             (None, Outcome::failed(NAME, error.to_string(), "agentiso init, or set vm.kernel_path"))
         }
@@ -175,7 +175,7 @@ fn base_image(context: &Context) -> (Option<Image>, Outcome) {
         }
         Ok(None) => (
             None,
-            Outcome::failed(NAME, format!("{name} is not there yet"), format!("agentiso image build {name}")),
+            Outcome::failed(NAME, format!("{name} is not built yet"), format!("agentiso image build {name}")),
         ),
         Err(error) => {
             (None, Outcome::failed(NAME, format!("{name}: {error}"), "agentiso image build --force"))
@@ -183,7 +183,7 @@ fn base_image(context: &Context) -> (Option<Image>, Outcome) {
     }
 }
 
-/// Whether the base image has what the configured init mode needs; `None` where it needs nothing.
+/// Checks that the base image has an init if the configured init mode needs one; `None` if it does not.
 fn init(context: &Context, image: &Image) -> Option<Outcome> {
     const NAME: &str = "init";
     match context.config.vm.init_mode {
@@ -200,13 +200,13 @@ fn init(context: &Context, image: &Image) -> Option<Outcome> {
         ),
         Err(error) => Outcome::note(
             NAME,
-            format!("whether {name} has {IMAGE_INIT} cannot be read: {error}"),
+            format!("cannot tell whether {name} has {IMAGE_INIT}: {error}"),
             format!("agentiso image build {name} --force"),
         ),
     })
 }
 
-/// Settles the accelerator if what it needs is there.
+/// Chooses the accelerator, unless an earlier check failed that it depends on.
 async fn accelerator(
     context: &Context,
     kernel: Option<Kernel>,
@@ -219,11 +219,11 @@ async fn accelerator(
     });
     let Some(kernel) = kernel.filter(|_| blocked.is_none()) else {
         let first = blocked.map_or("kernel", |outcome| outcome.name);
-        return (None, Outcome::failed(NAME, "not tried", format!("put \"{first}\" right first")));
+        return (None, Outcome::failed(NAME, "not tried", format!("fix \"{first}\" first")));
     };
     let opened = async {
-        let initrd = machinery::initramfs(context, &kernel).await?;
-        machinery::hypervisor(context, &BootFiles { kernel, initrd }).await
+        let initrd = vm_setup::initramfs(context, &kernel).await?;
+        vm_setup::hypervisor(context, &BootFiles { kernel, initrd }).await
     }
     .await;
     match opened {
@@ -239,7 +239,7 @@ async fn accelerator(
 fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image) -> Outcome {
     const NAME: &str = "templates";
     if !context.config.vm.templates {
-        return Outcome::note(NAME, "switched off; every machine boots cold", "set vm.templates to true");
+        return Outcome::note(NAME, "disabled; every VM boots cold", "set vm.templates to true");
     }
     let there = hypervisor.templates().list();
     let of_image = there.iter().any(|template| match &template.manifest.inputs.kind {
@@ -247,65 +247,67 @@ fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image) -> Outco
         TemplateKind::Bare | TemplateKind::Snapshot => false,
     });
     if of_image {
-        Outcome::ok(NAME, format!("{} there", there.len()))
+        Outcome::ok(NAME, format!("{} ready", there.len()))
     } else {
         Outcome::note(NAME, "none for the base image yet; the first workspace boots cold", "agentiso init")
     }
 }
 
-/// What holds a QEMU that its guest has taken over: as the daemon found, which may have been started by other means than
-/// this, or, if none runs, tried with QEMU itself as whoever runs this.
+/// Checks the jail of QEMU processes. If a daemon runs, its answer counts, because it may have other privileges than
+/// this command. Otherwise the jail is tried with QEMU as the current user.
 async fn jail(context: &Context) -> Outcome {
     const NAME: &str = "jail";
     let vm = &context.config.vm;
-    if let Some((jail, reason)) = jail_of_daemon(context).await {
-        let detail = format!("{jail}: {reason} (of the daemon that runs)");
+    if let Some((jail, reason)) = daemon_jail(context).await {
+        let detail = format!("{jail}: {reason} (reported by the running daemon)");
         return match (jail == Jail::None.as_str(), vm.jail) {
-            (false, _) => jailed(NAME, detail, &context.config.paths),
-            (true, config::Jail::Required) => {
-                Outcome::failed(NAME, detail, "agentiso daemon stop; the next one needs a jail")
-            }
+            (false, _) => jail_outcome(NAME, detail, &context.config.paths),
+            (true, config::Jail::Required) => Outcome::failed(
+                NAME,
+                detail,
+                "stop the daemon with `agentiso daemon stop`; the next one starts only with a jail",
+            ),
             (true, config::Jail::Auto | config::Jail::Off) => {
-                Outcome::note(NAME, detail, "set vm.jail to required, and start the daemon anew")
+                Outcome::note(NAME, detail, "set vm.jail to required and restart the daemon")
             }
         };
     }
     let Ok(qemu) = Qemu::find(&vm.qemu_binary).await else {
-        return Outcome::failed(NAME, "not tried", "put \"QEMU\" right first");
+        return Outcome::failed(NAME, "not tried", "fix \"QEMU\" first");
     };
     match jail::find(&qemu.path, vm.jail).await {
-        Ok(jail) => jailed(NAME, format!("{jail}: {}", jail.describe()), &context.config.paths),
+        Ok(jail) => jail_outcome(NAME, format!("{jail}: {}", jail.describe()), &context.config.paths),
         Err(error) if vm.jail == config::Jail::Required => Outcome::failed(
             NAME,
-            format!("vm.jail is required, but {error}"),
+            format!("vm.jail is \"required\", but {error}"),
             format!("{}, or set the key to auto", error.fix()),
         ),
         Err(error) => Outcome::note(NAME, format!("{}: {error}", Jail::None.describe()), error.fix()),
     }
 }
 
-/// There is a jail; machines that were started without one are named.
-fn jailed(name: &'static str, found: String, paths: &Paths) -> Outcome {
-    match unjailed(paths) {
+/// The outcome when there is a jail. VMs that were started without one are named.
+fn jail_outcome(name: &'static str, found: String, paths: &Paths) -> Outcome {
+    match vms_without_jail(paths) {
         without if without.is_empty() => Outcome::ok(name, found),
         without => Outcome::note(
             name,
-            format!("{found}; started without one: {}", without.join(", ")),
+            format!("{found}; running without a jail: {}", without.join(", ")),
             "agentiso stop NAME, then agentiso start NAME",
         ),
     }
 }
 
-/// The jail of a daemon's machines and what it says of it. `None` if no daemon runs that knows.
-async fn jail_of_daemon(context: &Context) -> Option<(String, String)> {
+/// The jail of the running daemon's VMs, with its reason. `None` if no daemon runs or it does not report its jail.
+async fn daemon_jail(context: &Context) -> Option<(String, String)> {
     let mut client = Client::open_running(context).await.ok()??;
     let host = client.control().status().await.ok()?.host?;
     Some((host.jail, host.jail_reason)).filter(|(jail, reason)| !jail.is_empty() && !reason.is_empty())
 }
 
-/// Workspaces whose machines have no jail, such as those that a version without jails started, by their names as far as
-/// the ledger tells them.
-fn unjailed(paths: &Paths) -> Vec<String> {
+/// Workspaces whose VMs have no jail, for example because a version without jails started them. They are given by name,
+/// or by id if the ledger does not know them.
+fn vms_without_jail(paths: &Paths) -> Vec<String> {
     let names = match ledger::read(&paths.state_file) {
         Ok(Found::Whole(document)) => document.workspaces,
         Ok(_) | Err(_) => Default::default(),
@@ -319,18 +321,18 @@ fn unjailed(paths: &Paths) -> Vec<String> {
     without.map(|machine| name(machine).unwrap_or_else(|| machine.id.to_string())).collect()
 }
 
-/// Looked for where the daemon is or, if none runs, where one that is started from here would be.
+/// Checks cgroups for the running daemon or, if none runs, for a daemon that this process would start.
 fn cgroups(context: &Context) -> Outcome {
     const NAME: &str = "cgroups";
     let pid = running_daemon(&context.config.paths.lock_file()).unwrap_or_else(std::process::id);
     match Place::find(pid) {
-        Ok(place) => Outcome::ok(NAME, format!("every machine gets one in {}", place.dir().display())),
+        Ok(place) => Outcome::ok(NAME, format!("every VM gets a cgroup in {}", place.dir().display())),
         Err(error) if context.config.resources.cgroup_required => Outcome::failed(
             NAME,
             format!("resources.cgroup_required is true, but {error}"),
             format!("{}, or set the key to false", error.fix()),
         ),
-        Err(error) => Outcome::note(NAME, format!("machines have none: {error}"), error.fix()),
+        Err(error) => Outcome::note(NAME, format!("VMs run without cgroups: {error}"), error.fix()),
     }
 }
 
@@ -347,7 +349,7 @@ fn daemon(context: &Context) -> Outcome {
     }
 }
 
-/// `others`: whose machines are in the way of a start, and how many.
+/// `others`: the owner of VMs that prevent a start, and their number.
 fn not_running(paths: &Paths, others: Option<(Owner, usize)>) -> Outcome {
     match others {
         Some((owner, machines)) => Outcome::failed(
@@ -355,25 +357,25 @@ fn not_running(paths: &Paths, others: Option<(Owner, usize)>) -> Outcome {
             other_daemon::machines_sentence(paths, &owner, machines),
             other_daemon::hint(false),
         ),
-        None => Outcome::ok("daemon", "not running; the first command that needs it starts it"),
+        None => Outcome::ok("daemon", "not running; it is started by the first command that needs it"),
     }
 }
 
 fn picked(facts: Option<&HostFacts>, network: Backend) -> Vec<(&'static str, Picked)> {
     let accelerator = match facts {
         Some(facts) => Picked::new(facts.accelerator.as_str(), facts.accelerator_reason.clone()),
-        None => Picked::new("none", "not settled, see above"),
+        None => Picked::new("none", "not determined, see above"),
     };
     let (storage, transport) =
         facts.map_or(("qcow2", "virtio-serial"), |facts| (facts.storage, facts.transport));
     let reason = match network {
-        Backend::Gateway => "in user space, without privileges; what it carries, policies decide",
-        Backend::Bridge => "network.backend asks for it; policies become packet rules of the host",
+        Backend::Gateway => "user-space gateway, needs no privileges; network policies apply",
+        Backend::Bridge => "network.backend = \"bridge\"; network policies become nftables rules of the host",
     };
     vec![
         ("accelerator", accelerator),
-        ("storage", Picked::new(storage, "overlays on the base image, without privileges")),
-        ("transport", Picked::new(transport, "works without privileges and survives a template's restore")),
+        ("storage", Picked::new(storage, "overlays on the base image, needs no privileges")),
+        ("transport", Picked::new(transport, "needs no privileges and survives a restore from a template")),
         ("network", Picked::new(network.as_str(), reason)),
     ]
 }
@@ -385,14 +387,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_of_another_fail_the_daemon_line() {
+    fn foreign_vms_fail_the_daemon_check() {
         let dirs = UserDirs { uid: 1000, home: "/home".into(), state_home: None, runtime_dir: None };
         let paths = Config::parse("[vm]\nrun_dir = \"/run/shared\"\n", &dirs).unwrap().paths;
         assert_eq!(not_running(&paths, None).verdict, Verdict::Ok);
         let owner = Owner { pid: 1, state_file: "/elsewhere/state.json".to_owned() };
         let outcome = not_running(&paths, Some((owner, 2)));
         assert_eq!(outcome.verdict, Verdict::Failed);
-        for part in ["/run/shared", "/elsewhere/state.json", "2 of its machines"] {
+        for part in ["/run/shared", "/elsewhere/state.json", "2 of its VMs"] {
             assert!(outcome.detail.contains(part), "{part:?} is not in {}", outcome.detail);
         }
         assert!(outcome.fix.unwrap().contains("vm.run_dir"));

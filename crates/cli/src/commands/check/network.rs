@@ -1,4 +1,4 @@
-//! What the bridge network needs of the host.
+//! Checks the host for the bridge network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::report::Outcome;
 
 const NAME: &str = "bridge";
 
-/// `None` where no bridge is asked for.
+/// Checks the host for the bridge; `None` if the bridge is not configured.
 pub(super) fn bridge(config: &NetworkConfig) -> Option<Outcome> {
     match config.backend.chosen() {
         Backend::Gateway => None,
@@ -23,7 +23,7 @@ fn examine(config: &NetworkConfig) -> Outcome {
         return Outcome::failed(NAME, "network.backend = \"bridge\" needs root", "set it to \"auto\"");
     }
     if !Path::new("/dev/net/tun").exists() {
-        return Outcome::failed(NAME, "/dev/net/tun is not there", "modprobe tun");
+        return Outcome::failed(NAME, "/dev/net/tun does not exist", "modprobe tun");
     }
     let uplink = fs::read_to_string("/proc/net/route").ok().and_then(|table| default_route(&table));
     match uplink.filter(|uplink| !forwards(uplink)) {
@@ -32,7 +32,7 @@ fn examine(config: &NetworkConfig) -> Outcome {
             Err(lack @ LogLack::Counts(_)) => Outcome::note(
                 NAME,
                 lack.to_string(),
-                "a kernel with NF_TABLES_INET and NFT_LOG; or set network.backend to \"gateway\"",
+                "use a kernel with NF_TABLES_INET and NFT_LOG, or set network.backend to \"gateway\"",
             ),
             Err(lack @ LogLack::Connections(_)) => {
                 Outcome::note(NAME, lack.to_string(), "modprobe nf_conntrack_netlink")
@@ -40,13 +40,13 @@ fn examine(config: &NetworkConfig) -> Outcome {
         },
         Some(uplink) => Outcome::note(
             NAME,
-            format!("{uplink} does not forward, so answers to UDP do not come back; TCP and names do"),
+            format!("forwarding is off for {uplink}, so workspaces get no UDP replies; TCP and DNS work"),
             format!("sysctl -w net.ipv4.conf.{uplink}.forwarding=1"),
         ),
     }
 }
 
-/// The interface by which the host reaches the internet.
+/// The interface of the host's default route.
 fn default_route(table: &str) -> Option<String> {
     let mut columns = table.lines().skip(1).map(|line| line.split_whitespace());
     columns.find_map(|mut columns| {
@@ -55,7 +55,7 @@ fn default_route(table: &str) -> Option<String> {
     })
 }
 
-/// Packets are forwarded if the interface they come in by says so.
+/// Whether the interface forwards incoming packets.
 fn forwards(interface: &str) -> bool {
     let path: PathBuf = ["/proc/sys/net/ipv4/conf", interface, "forwarding"].iter().collect();
     fs::read_to_string(path).is_ok_and(|value| value.trim() == "1")
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_route_is_the_one_to_everywhere() {
+    fn default_route_is_read_from_route_table() {
         let table = "Iface\tDestination\tGateway\neth1\t0000A8C0\t00000000\neth0\t00000000\t0101A8C0\n";
         assert_eq!(default_route(table).as_deref(), Some("eth0"));
         assert_eq!(default_route("Iface\n\nx\n"), None);

@@ -1,4 +1,4 @@
-//! The outcome of one check, and how outcomes are shown.
+//! The outcome of one check, and the printing of outcomes.
 
 use serde::Serialize;
 
@@ -9,9 +9,9 @@ use crate::output;
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
     Ok,
-    /// Worth knowing; workspaces run all the same.
+    /// Worth knowing, but workspaces can run.
     Note,
-    /// Workspaces cannot run until it is put right.
+    /// Workspaces cannot run until it is fixed.
     Failed,
 }
 
@@ -38,7 +38,7 @@ impl Outcome {
     }
 }
 
-/// What was picked for one row of the profile, and why.
+/// The choice for one part (such as the accelerator), and its reason.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Picked {
     pub(crate) value: String,
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_names_the_thing_the_finding_and_the_fix() {
+    fn check_line_has_name_finding_and_fix() {
         let outcome = Outcome::failed("QEMU", "not installed", "apt-get install qemu-system-x86");
         assert_eq!(
             line(&outcome, 6, false),

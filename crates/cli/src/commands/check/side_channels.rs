@@ -1,9 +1,9 @@
-//! How well the host separates guests that share its hardware: hyperthreads, merged pages, swap, flaws of the
+//! Checks the separation of guests that share the host's hardware: hyperthreads, merged pages, swap, flaws of the
 //! processor, nested virtualization.
 //!
-//! [`HostSetup::read`] reads what the kernel says, and [`outcomes`] judges it. Nothing here is a failure: whether
-//! guests of different owners share the host is for its administrator to know. docs/security.md has the same points
-//! beside the recommendations they come from.
+//! [`HostSetup::read`] reads the kernel's settings, and [`outcomes`] judges them. No finding is a failure, because only
+//! the administrator knows whether guests of different owners share the host. docs/security.md lists the same points
+//! with the recommendations that they come from.
 
 use std::fs;
 use std::path::Path;
@@ -16,10 +16,10 @@ const SWAPS: &str = "proc/swaps";
 const FLAWS: &str = "sys/devices/system/cpu/vulnerabilities";
 const MODULES: [&str; 2] = ["kvm_intel", "kvm_amd"];
 
-/// Flaws that are quoted in one line; the rest is counted.
+/// The most flaws that are named in one line; the rest is counted.
 const QUOTED_FLAWS: usize = 3;
 
-/// What the kernel says. `None`: it does not say, in a container for example.
+/// The kernel's settings. `None`: the setting cannot be read, for example in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostSetup {
     smt: Option<String>,
@@ -39,7 +39,7 @@ struct Swap {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SwapKind {
-    /// Written to a disk as it is.
+    /// Written to a disk unencrypted.
     Disk,
     /// Written to a disk, encrypted by device mapper.
     Encrypted,
@@ -97,7 +97,7 @@ fn flaws(directory: &Path) -> Option<Vec<(String, String)>> {
     Some(flaws)
 }
 
-/// One line for each point.
+/// One outcome for each point.
 pub(super) fn outcomes(setup: &HostSetup) -> Vec<Outcome> {
     vec![
         smt(setup.smt.as_deref()),
@@ -109,7 +109,7 @@ pub(super) fn outcomes(setup: &HostSetup) -> Vec<Outcome> {
 }
 
 fn unknown(name: &'static str, path: &str) -> Outcome {
-    Outcome::note(name, format!("/{path} cannot be read here"), "look on the host itself")
+    Outcome::note(name, format!("cannot read /{path} here"), "check it on the host itself")
 }
 
 fn smt(control: Option<&str>) -> Outcome {
@@ -122,7 +122,7 @@ fn smt(control: Option<&str>) -> Outcome {
         Some(_) => Outcome::note(
             NAME,
             "on: guests that share a core can observe each other",
-            "boot with nosmt, if workspaces of different owners share this host",
+            "boot the host with nosmt if workspaces of different owners share it",
         ),
     }
 }
@@ -131,10 +131,10 @@ fn ksm(run: Option<&str>) -> Outcome {
     const NAME: &str = "page merging";
     match run {
         // A kernel without it merges nothing.
-        None => Outcome::ok(NAME, "the kernel has none"),
+        None => Outcome::ok(NAME, "not supported by the kernel"),
         Some("1") => Outcome::note(
             NAME,
-            "on: programs can find out what others have in memory; machines are left out of it",
+            "on: programs can find out what others have in memory; agentiso excludes its VMs",
             "echo 0 > /sys/kernel/mm/ksm/run",
         ),
         Some(_) => Outcome::ok(NAME, "off"),
@@ -151,7 +151,7 @@ fn swap(swaps: Option<&[Swap]>) -> Outcome {
     if !plain.is_empty() {
         return Outcome::note(
             NAME,
-            format!("memory of guests can be written to {} and stay there", plain.join(", ")),
+            format!("guest memory may be written unencrypted to {} and remain there", plain.join(", ")),
             "swapoff -a, or swap to an encrypted device",
         );
     }
@@ -177,7 +177,7 @@ fn processor(flaws: Option<&[(String, String)]>) -> Outcome {
         .map(|(name, verdict)| format!("{name} ({verdict})"))
         .collect();
     if open.is_empty() {
-        return Outcome::ok(NAME, format!("none of {} known flaws is open", flaws.len()));
+        return Outcome::ok(NAME, format!("all {} known vulnerabilities are mitigated", flaws.len()));
     }
     let more = match open.len().saturating_sub(QUOTED_FLAWS) {
         0 => String::new(),
@@ -186,16 +186,16 @@ fn processor(flaws: Option<&[(String, String)]>) -> Outcome {
     let quoted: Vec<&str> = open.iter().take(QUOTED_FLAWS).map(String::as_str).collect();
     Outcome::note(
         NAME,
-        format!("guests can use flaws that are open: {}{more}", quoted.join(", ")),
-        "current microcode and kernel, and no mitigations=off; spec_store_bypass_disable=on for what is closed via prctl \
-         only; `grep . /sys/devices/system/cpu/vulnerabilities/*`",
+        format!("guests can exploit unmitigated vulnerabilities: {}{more}", quoted.join(", ")),
+        "update microcode and kernel, and do not boot with mitigations=off; spec_store_bypass_disable=on for a mitigation \
+         \"via prctl\"; see `grep . /sys/devices/system/cpu/vulnerabilities/*`",
     )
 }
 
-/// What the kernel writes is "Not affected", "Mitigation: …", "Vulnerable…" or "Unknown…"; a mitigation may hold only
-/// while hyperthreads are off, or not for virtual machines, and says so in its rest. In a virtual machine the kernel may
-/// not know the hyperthreads of its host. A mitigation "via prctl" is for processes that ask for it, which QEMU does not;
-/// one "via prctl and seccomp" is also for those with a system call filter, which QEMU has.
+/// Whether guests can use a flaw. The kernel's verdict is "Not affected", "Mitigation: …", "Vulnerable…" or "Unknown…".
+/// The rest of a mitigation may say that it holds only without hyperthreads or not for VMs. If the host itself is a VM,
+/// its kernel may not know about the hyperthreads below. A mitigation "via prctl" is for processes that ask for it,
+/// which QEMU does not; one "via prctl and seccomp" is also for processes with a system call filter, which QEMU has.
 fn is_open(verdict: &str) -> bool {
     let verdict = verdict.to_ascii_lowercase();
     match verdict.starts_with("not affected") {
@@ -214,11 +214,11 @@ fn is_open(verdict: &str) -> bool {
 fn nesting(modules: &[&'static str]) -> Outcome {
     const NAME: &str = "nesting";
     match modules {
-        [] => Outcome::ok(NAME, "KVM nests no virtual machines"),
+        [] => Outcome::ok(NAME, "off"),
         [module, ..] => Outcome::note(
             NAME,
-            format!("{module} can nest virtual machines, which agentiso does not need"),
-            format!("\"options {module} nested=0\" in /etc/modprobe.d, unless something else needs it"),
+            format!("nested virtualization is on in {module}, and agentiso does not need it"),
+            format!("put \"options {module} nested=0\" into /etc/modprobe.d, unless something else needs it"),
         ),
     }
 }
@@ -267,8 +267,8 @@ mod tests {
                 "not in use (forceoff)",
                 "off",
                 "/dev/dm-1 (encrypted), /dev/zram0 (in memory)",
-                "none of 3 known flaws is open",
-                "KVM nests no virtual machines",
+                "all 3 known vulnerabilities are mitigated",
+                "off",
             ]
         );
     }
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn host_that_says_nothing_is_not_praised() {
+    fn unreadable_kernel_settings_give_notes() {
         let verdicts = judged(&[]);
         let notes = verdicts.iter().filter(|(verdict, _)| *verdict == Verdict::Note).count();
         assert_eq!(notes, 3, "{verdicts:?}");

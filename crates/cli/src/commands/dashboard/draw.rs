@@ -1,4 +1,4 @@
-//! The screen as a function of the state.
+//! Draws the screen from the state.
 
 use agentiso_core::lifecycle::PublicState;
 use agentiso_daemon::control::overview::Overview;
@@ -9,11 +9,11 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState};
 
-use super::state::{Detail, News, Page, State};
+use super::state::{Detail, Page, State, Update};
 use super::usage::Usage;
 use crate::output;
 
-/// Lines for the teams, with their heading: the latest matter to whoever watches, not all.
+/// The most lines for the teams, with their heading.
 const MAX_TEAM_LINES: u16 = 6;
 
 const WIDTHS: [Constraint; 8] = [
@@ -33,10 +33,10 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
     let rows = Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]);
     let [head, body, foot] = rows.areas(frame.area());
     frame.render_widget(header(state), head);
-    match (&state.news, state.page, selected(state)) {
+    match (&state.latest, state.page, selected(state)) {
         (None, _, _) => {}
-        (Some(news), Page::Details, Some(workspace)) => details(state, news, workspace, frame, body),
-        (Some(news), Page::List | Page::Details, _) => list(state, news, frame, body),
+        (Some(update), Page::Details, Some(workspace)) => details(state, update, workspace, frame, body),
+        (Some(update), Page::List | Page::Details, _) => list(state, update, frame, body),
     }
     frame.render_widget(Line::from(keys(state.page)).dim(), foot);
 }
@@ -47,16 +47,16 @@ fn selected(state: &State) -> Option<&Workspace> {
 
 fn keys(page: Page) -> &'static str {
     match page {
-        Page::List => "up/down select   enter details and logs   q leave",
-        Page::Details => "esc back   up/down others   page up/down logs   q leave",
+        Page::List => "up/down select   enter details and logs   q quit",
+        Page::Details => "esc back   up/down other workspaces   page up/down scroll logs   q quit",
     }
 }
 
 fn header(state: &State) -> Line<'static> {
-    let facts = match &state.news {
-        None => "asking the daemon".to_owned(),
-        Some(news) => {
-            let Overview { workspaces, teams, pool_ready, uptime_seconds, .. } = &news.overview;
+    let facts = match &state.latest {
+        None => "connecting to the daemon".to_owned(),
+        Some(update) => {
+            let Overview { workspaces, teams, pool_ready, uptime_seconds, .. } = &update.overview;
             let running = workspaces.iter().filter(|w| w.state == PublicState::Running).count();
             format!(
                 "{running} of {} workspaces running   pool {pool_ready} ready   {} teams   daemon up {}",
@@ -73,27 +73,27 @@ fn header(state: &State) -> Line<'static> {
     line
 }
 
-fn list(state: &State, news: &News, frame: &mut Frame<'_>, area: Rect) {
-    let teams = u16::try_from(news.overview.teams.len()).unwrap_or(u16::MAX);
+fn list(state: &State, update: &Update, frame: &mut Frame<'_>, area: Rect) {
+    let teams = u16::try_from(update.overview.teams.len()).unwrap_or(u16::MAX);
     let team_lines = if teams == 0 { 0 } else { teams.saturating_add(1).min(MAX_TEAM_LINES) };
     let parts = [Constraint::Fill(3), Constraint::Length(team_lines), Constraint::Fill(1)];
     let [table, team_area, refused] = Layout::vertical(parts).areas(area);
-    let rows = news.overview.workspaces.iter().map(|workspace| row(news, state.detail(), workspace));
+    let rows = update.overview.workspaces.iter().map(|workspace| row(update, state.detail(), workspace));
     let widget = Table::new(rows, WIDTHS)
         .header(Row::new(HEADING).style(Modifier::BOLD))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut place = TableState::default().with_selected(state.position());
-    if news.overview.workspaces.is_empty() {
+    if update.overview.workspaces.is_empty() {
         frame.render_widget(Paragraph::new("no workspaces"), table);
     } else {
         frame.render_stateful_widget(widget, table, &mut place);
     }
-    frame.render_widget(team_text(&news.overview, team_lines), team_area);
+    frame.render_widget(team_text(&update.overview, team_lines), team_area);
     frame.render_widget(refusals(state, refused), refused);
 }
 
-fn row(news: &News, detail: Option<&Detail>, workspace: &Workspace) -> Row<'static> {
-    let usage = news.usage.get(&workspace.id);
+fn row(update: &Update, detail: Option<&Detail>, workspace: &Workspace) -> Row<'static> {
+    let usage = update.usage.get(&workspace.id);
     let measured = detail.map(|detail| &detail.workspace).filter(|measured| measured.id == workspace.id);
     let disk = measured.unwrap_or(workspace).disk_used_bytes.map(output::size);
     let cpu = usage.and_then(|usage| usage.cpu_percent).map(|percent| format!("{percent:.0} %"));
@@ -105,7 +105,7 @@ fn row(news: &News, detail: Option<&Detail>, workspace: &Workspace) -> Row<'stat
         Cell::from(memory(usage, workspace)),
         Cell::from(disk.unwrap_or_else(|| format!("{} GB", workspace.resources.disk_gb))),
         Cell::from(workspace.snapshots.len().to_string()),
-        Cell::from(output::age(workspace.created_at, news.at)),
+        Cell::from(output::age(workspace.created_at, update.at)),
     ])
 }
 
@@ -143,16 +143,16 @@ fn team_text(overview: &Overview, lines: u16) -> Paragraph<'static> {
 
 fn refusals(state: &State, area: Rect) -> Paragraph<'static> {
     let name = selected(state).map(|workspace| workspace.name.as_str()).unwrap_or_default();
-    let title = format!(" what the network refused {name} ");
+    let title = format!(" refused connections of {name} ");
     let lines = state.detail().map_or(&[][..], |detail| &detail.refusals);
     let room = usize::from(area.height.saturating_sub(1));
-    let text = if lines.is_empty() { Text::from("nothing").dim() } else { end_of(lines, room, 0) };
+    let text = if lines.is_empty() { Text::from("none").dim() } else { end_of(lines, room, 0) };
     Paragraph::new(text).block(Block::new().borders(Borders::TOP).title(title))
 }
 
-fn details(state: &State, news: &News, workspace: &Workspace, frame: &mut Frame<'_>, area: Rect) {
+fn details(state: &State, update: &Update, workspace: &Workspace, frame: &mut Frame<'_>, area: Rect) {
     let detail = state.detail();
-    let facts = facts(detail.map_or(workspace, |detail| &detail.workspace), news);
+    let facts = facts(detail.map_or(workspace, |detail| &detail.workspace), update);
     let height = u16::try_from(facts.len()).unwrap_or(u16::MAX);
     let parts = [Constraint::Length(height), Constraint::Fill(1), Constraint::Fill(3)];
     let [top, refused, console] = Layout::vertical(parts).areas(area);
@@ -165,7 +165,7 @@ fn details(state: &State, news: &News, workspace: &Workspace, frame: &mut Frame<
     frame.render_widget(log, console);
 }
 
-fn facts(workspace: &Workspace, news: &News) -> Vec<Line<'static>> {
+fn facts(workspace: &Workspace, update: &Update) -> Vec<Line<'static>> {
     let fact = |name: &str, value: String| {
         Line::from(vec![format!("{name:<10}").bold(), output::one_line(&value).into()])
     };
@@ -181,7 +181,7 @@ fn facts(workspace: &Workspace, news: &News) -> Vec<Line<'static>> {
     let mut lines = vec![
         fact("name", format!("{}  {}", workspace.name, workspace.id)),
         fact("state", format!("{}  {}", state_word(workspace.state), workspace.base_image)),
-        fact("memory", memory(news.usage.get(&workspace.id), workspace)),
+        fact("memory", memory(update.usage.get(&workspace.id), workspace)),
         fact("disk", disk),
         fact("snapshots", if snapshots.is_empty() { "none".to_owned() } else { snapshots.join(", ") }),
         fact(
@@ -195,11 +195,11 @@ fn facts(workspace: &Workspace, news: &News) -> Vec<Line<'static>> {
             ),
         ),
     ];
-    lines.extend(workspace.stop_reason.clone().map(|reason| fact("because", reason)));
+    lines.extend(workspace.stop_reason.clone().map(|reason| fact("reason", reason)));
     lines
 }
 
-/// The last lines that fit, with so many of them below the screen.
+/// The last lines that fit into `room`, after leaving out `below` lines at the end.
 fn end_of(lines: &[String], room: usize, below: usize) -> Text<'static> {
     let end = lines.len().saturating_sub(below);
     let begin = end.saturating_sub(room);
@@ -217,7 +217,7 @@ fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::state::tests::{news, workspace};
+    use super::super::state::tests::{update, workspace};
     use super::super::state::{Change, Key};
     use super::*;
     use agentiso_daemon::control::overview::TeamLine;
@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn full() -> State {
-        let mut all = news(vec![workspace(1, "web", "running"), workspace(2, "db", "stopped")]);
+        let mut all = update(vec![workspace(1, "web", "running"), workspace(2, "db", "stopped")]);
         let first = all.overview.workspaces[0].id;
         all.overview.pool_ready = 2;
         all.overview.uptime_seconds = 600;
@@ -249,12 +249,12 @@ mod tests {
             console: (1..=60).map(|number| format!("console {number}.")).collect(),
         });
         let mut state = State::default();
-        state.apply(Change::News(Box::new(all)));
+        state.apply(Change::Update(Box::new(all)));
         state
     }
 
     #[test]
-    fn the_list_shows_workspaces_teams_pool_and_refusals() {
+    fn dashboard_list_shows_workspaces_teams_and_refusals() {
         let shown = screen(&full(), 110, 24);
         for words in [
             "1 of 2 workspaces running   pool 2 ready   1 teams   daemon up 10 min",
@@ -266,16 +266,16 @@ mod tests {
             "stopped",
             "60 minutes ago",
             "alpha  Working  lead, tester",
-            "what the network refused web",
+            "refused connections of web",
             "refused tcp evil.example:443",
-            "q leave",
+            "q quit",
         ] {
             assert!(shown.contains(words), "{words}\n{shown}");
         }
     }
 
     #[test]
-    fn details_show_the_end_of_the_log_and_move_in_it() {
+    fn details_page_scrolls_the_console_log() {
         let mut state = full();
         state.apply(Change::Key(Key::Enter));
         let shown = screen(&state, 100, 24);
@@ -294,9 +294,9 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_is_gone_is_told_beside_what_was_known() {
+    fn missing_daemon_is_shown_beside_last_update() {
         let mut state = State::default();
-        assert!(screen(&state, 80, 10).contains("asking the daemon"));
+        assert!(screen(&state, 80, 10).contains("connecting to the daemon"));
         state.apply(Change::Gone("no daemon is running".to_owned()));
         assert!(screen(&state, 80, 10).contains("no daemon is running"));
         let mut state = full();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_of_any_size_is_drawn_to() {
+    fn dashboard_draws_to_any_terminal_size() {
         let mut details = full();
         details.apply(Change::Key(Key::Enter));
         for (width, height) in [(1, 1), (3, 2), (20, 4), (80, 3), (10, 60), (300, 100)] {

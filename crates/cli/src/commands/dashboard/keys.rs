@@ -1,4 +1,4 @@
-//! Keys of the terminal, and changes of its size, as they come.
+//! Reads keys and size changes from the terminal.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::sync::mpsc::Sender;
 
 use super::state::{Change, Key};
 
-/// How long the reader may need to notice that nobody listens any more.
+/// The longest time after which the reader notices that the receiver is gone.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Listens on a thread, because a terminal makes whoever reads it wait. It ends with its listener.
+/// Reads on a thread, because reading a terminal blocks. The thread ends when the receiver is dropped.
 pub(super) fn listen(changes: Sender<Change>) {
     std::thread::spawn(move || {
         while !changes.is_closed() {
@@ -43,7 +43,7 @@ fn change(event: &Event) -> Option<Change> {
 
 fn meaning(code: KeyCode, control: bool) -> Option<Key> {
     match (code, control) {
-        // In raw mode it is a key and no signal.
+        // In raw mode ctrl-C is a key and not a signal.
         (KeyCode::Char('c'), true) | (KeyCode::Char('q'), false) => Some(Key::Leave),
         (KeyCode::Up | KeyCode::Char('k'), false) => Some(Key::Up),
         (KeyCode::Down | KeyCode::Char('j'), false) => Some(Key::Down),
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_mean_what_the_help_says() {
+    fn keys_map_to_documented_actions() {
         let plain = |code| meaning(code, false);
         assert_eq!(plain(KeyCode::Char('q')), Some(Key::Leave));
         assert_eq!(meaning(KeyCode::Char('c'), true), Some(Key::Leave));

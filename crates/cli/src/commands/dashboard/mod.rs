@@ -1,12 +1,12 @@
-//! `agentiso dashboard`: what the daemon has, on a whole terminal, followed. It only reads.
+//! `agentiso dashboard`: shows workspaces, teams and logs on the whole terminal and refreshes them. It only reads.
 //!
 //! ```text
-//!  daemon ──▶ watch ──news──▶ State ──▶ draw ──▶ terminal
-//!  keys ────────────────────▶   │
-//!                     selected workspace ──▶ watch
+//!  daemon ──▶ watch ──update──▶ State ──▶ draw ──▶ terminal
+//!  keys ──────────────────────▶   │
+//!                       selected workspace ──▶ watch
 //! ```
 //!
-//! What is shown is a pure function of [`state::State`]; what changes it is told to it.
+//! The screen is a pure function of [`state::State`], and every change of the state is passed to it as a value.
 
 mod draw;
 mod keys;
@@ -26,51 +26,52 @@ use crate::failure::Failure;
 use crate::runtime;
 use state::{Next, State};
 
-/// News and keys that wait for the screen; it draws faster than they come.
+/// The most queued changes. The screen is drawn faster than they come.
 const QUEUE: usize = 16;
 
-/// Watch workspaces, teams and the pool on the terminal
+/// Watch workspaces, teams and the warm pool on the terminal
 ///
-/// Shows every workspace with what its machine takes, the teams, and what the network refused the selected one. Enter shows
-/// one workspace with its logs. It changes nothing, does not start a daemon, and goes on when the daemon does.
+/// Shows all workspaces with the resources they use, the teams, and the refused connections of the selected workspace. Enter
+/// shows one workspace with its logs. The dashboard changes nothing, does not start the daemon, and reconnects if the daemon
+/// is restarted.
 ///
-/// Keys: up/down or k/j select, enter shows details, esc goes back, page up/down move in the logs, q leaves.
+/// Keys: up/down or k/j select, enter shows details, esc goes back, page up/down scroll the logs, q quits.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   agentiso dashboard
   agentiso dashboard --refresh 5")]
 pub(crate) struct Arguments {
-    /// Seconds between two looks
+    /// Refresh interval in seconds
     #[arg(long, value_name = "SECS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     refresh: u64,
 }
 
 impl Arguments {
-    fn between_looks(&self) -> Duration {
+    fn refresh_interval(&self) -> Duration {
         Duration::from_secs(self.refresh)
     }
 }
 
 pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Err(Failure::usage("the dashboard needs a terminal, and this is none")
-            .hint("`agentiso ps --json` and `agentiso status` tell the same to programs"));
+        return Err(Failure::usage("the dashboard needs a terminal")
+            .hint("use `agentiso ps --json` or `agentiso status` in scripts"));
     }
     let screen = Screen::open()?;
-    // Dropped with the screen restored, whatever ends it.
-    let shown = runtime::block_on(show(context, screen, arguments.between_looks()));
+    // `show` owns the screen, so it is restored however `show` ends.
+    let shown = runtime::block_on(show(context, screen, arguments.refresh_interval()));
     shown??;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The terminal while it is ours.
+/// The terminal in raw mode. It is restored on drop.
 struct Screen(DefaultTerminal);
 
 impl Screen {
     fn open() -> Result<Self, Failure> {
-        let terminal = ratatui::try_init()
-            .map_err(|error| Failure::new(format!("the terminal cannot be used: {error}")))?;
+        let terminal =
+            ratatui::try_init().map_err(|error| Failure::new(format!("cannot use the terminal: {error}")))?;
         Ok(Self(terminal))
     }
 }
@@ -82,21 +83,21 @@ impl Drop for Screen {
 }
 
 async fn show(context: &Context, mut screen: Screen, refresh: Duration) -> Result<(), Failure> {
-    let (news, mut changes) = mpsc::channel(QUEUE);
+    let (sender, mut changes) = mpsc::channel(QUEUE);
     let (selected, wanted) = tokio::sync::watch::channel(None);
-    keys::listen(news.clone());
+    keys::listen(sender.clone());
     let mut state = State::default();
-    let watching = watch::run(context, refresh, wanted, news);
+    let watching = watch::run(context, refresh, wanted, sender);
     tokio::pin!(watching);
     loop {
         let drawn = screen.0.draw(|frame| draw::draw(&state, frame));
-        drawn.map_err(|error| Failure::new(format!("the terminal cannot be written to: {error}")))?;
+        drawn.map_err(|error| Failure::new(format!("cannot write to the terminal: {error}")))?;
         let change = tokio::select! {
             change = changes.recv() => change,
             () = &mut watching => None,
         };
         match change.map(|change| state.apply(change)) {
-            Some(Next::Go) => {}
+            Some(Next::Continue) => {}
             Some(Next::Leave) | None => return Ok(()),
         }
         selected.send_if_modified(|known| {
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_looks_every_two_seconds_unless_it_is_told_otherwise() {
+    async fn dashboard_refreshes_every_two_seconds_by_default() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agentiso.toml");
         let state = dir.path().join("state.json");
@@ -129,9 +130,9 @@ mod tests {
         let context = Context::load(&ConfigArgument { config: Some(path) }).unwrap();
         for (line, expected) in [(&["dashboard"][..], 2), (&["dashboard", "--refresh", "7"], 7)] {
             let Line { arguments } = Line::parse_from(line);
-            let (news, mut changes) = mpsc::channel(QUEUE);
+            let (sender, mut changes) = mpsc::channel(QUEUE);
             let (_selected, wanted) = tokio::sync::watch::channel(None);
-            let looking = watch::run(&context, arguments.between_looks(), wanted, news);
+            let looking = watch::run(&context, arguments.refresh_interval(), wanted, sender);
             let counting = async {
                 changes.recv().await.expect("a first look");
                 for _ in 0..3 {

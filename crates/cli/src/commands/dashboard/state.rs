@@ -1,4 +1,4 @@
-//! What the dashboard knows, and how news and keys change it. No clock, no terminal, no daemon.
+//! The state of the dashboard, and its changes by updates and keys. It uses no clock, no terminal and no daemon.
 
 use std::collections::BTreeMap;
 
@@ -26,28 +26,28 @@ pub(super) enum Key {
 pub(super) enum Change {
     Key(Key),
     Resized,
-    News(Box<News>),
-    /// The daemon cannot be asked; what was known last is still shown.
+    Update(Box<Update>),
+    /// The daemon does not answer. The last update is still shown.
     Gone(String),
 }
 
-/// One look at everything.
+/// Everything that was read from the daemon at one time.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct Update {
     pub(super) overview: Overview,
     pub(super) usage: BTreeMap<WorkspaceId, Usage>,
-    /// Of the workspace that was selected when it was asked for.
+    /// The details of the workspace that was selected at that time.
     pub(super) detail: Option<Detail>,
     pub(super) at: jiff::Timestamp,
 }
 
 #[derive(Debug)]
 pub(super) struct Detail {
-    /// With the sizes of its disk.
+    /// The workspace with the sizes of its disk.
     pub(super) workspace: Workspace,
-    /// What its network policy refused last, the latest at the end.
+    /// The last refused flows, the latest at the end.
     pub(super) refusals: Vec<String>,
-    /// The end of what it wrote to its console.
+    /// The last lines of its console.
     pub(super) console: Vec<String>,
 }
 
@@ -60,18 +60,18 @@ pub(super) enum Page {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    Go,
+    Continue,
     Leave,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// `None` until the first look.
-    pub(super) news: Option<News>,
+    /// `None` until the first update.
+    pub(super) latest: Option<Update>,
     pub(super) problem: Option<String>,
     pub(super) selected: Option<WorkspaceId>,
     pub(super) page: Page,
-    /// Lines of the log that are below the screen.
+    /// The number of log lines below the screen.
     pub(super) scrolled: usize,
 }
 
@@ -80,35 +80,35 @@ impl State {
         match change {
             Change::Key(Key::Leave) => return Next::Leave,
             Change::Key(key) => self.press(key),
-            // It is drawn again after every change.
+            // The screen is drawn again after every change.
             Change::Resized => {}
-            Change::News(news) => self.learn(*news),
+            Change::Update(update) => self.apply_update(*update),
             Change::Gone(problem) => self.problem = Some(problem),
         }
-        Next::Go
+        Next::Continue
     }
 
     pub(super) fn workspaces(&self) -> &[Workspace] {
-        self.news.as_ref().map_or(&[], |news| &news.overview.workspaces)
+        self.latest.as_ref().map_or(&[], |update| &update.overview.workspaces)
     }
 
-    /// Where the selected one is in the list.
+    /// The position of the selected workspace in the list.
     pub(super) fn position(&self) -> Option<usize> {
         let selected = self.selected?;
         self.workspaces().iter().position(|workspace| workspace.id == selected)
     }
 
-    /// What is known of the selected one besides its line.
+    /// The details of the selected workspace, if they are known.
     pub(super) fn detail(&self) -> Option<&Detail> {
-        let detail = self.news.as_ref()?.detail.as_ref()?;
+        let detail = self.latest.as_ref()?.detail.as_ref()?;
         (Some(detail.workspace.id) == self.selected).then_some(detail)
     }
 
-    fn learn(&mut self, news: News) {
+    fn apply_update(&mut self, update: Update) {
         self.problem = None;
-        // When the selected one is gone, its neighbour is meant.
+        // If the selected workspace is gone, its neighbour is selected.
         let place = self.position().unwrap_or(0);
-        self.news = Some(news);
+        self.latest = Some(update);
         if self.position().is_none() {
             let last = self.workspaces().len().saturating_sub(1);
             self.select(place.min(last));
@@ -146,7 +146,7 @@ impl State {
 pub(super) mod tests {
     use super::*;
 
-    /// A workspace as the daemon tells of it.
+    /// A workspace as the daemon sends it.
     pub(in super::super) fn workspace(number: u8, name: &str, state: &str) -> Workspace {
         let phase = if state == "suspended" { "suspended" } else { state };
         serde_json::from_value(serde_json::json!({
@@ -160,15 +160,15 @@ pub(super) mod tests {
         .unwrap()
     }
 
-    pub(in super::super) fn news(workspaces: Vec<Workspace>) -> News {
+    pub(in super::super) fn update(workspaces: Vec<Workspace>) -> Update {
         let overview = Overview { workspaces, ..Overview::default() };
-        News { overview, at: "2026-11-16T13:00:00Z".parse().unwrap(), ..News::default() }
+        Update { overview, at: "2026-11-16T13:00:00Z".parse().unwrap(), ..Update::default() }
     }
 
     fn knows(names: &[(u8, &str)]) -> State {
         let mut state = State::default();
         let all = names.iter().map(|(number, name)| workspace(*number, name, "running")).collect();
-        state.apply(Change::News(Box::new(news(all))));
+        state.apply(Change::Update(Box::new(update(all))));
         state
     }
 
@@ -177,27 +177,27 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_selection_moves_within_the_list_and_stays_with_its_workspace() {
+    fn selection_follows_its_workspace() {
         let mut state = knows(&[(1, "a"), (2, "b"), (3, "c")]);
         assert_eq!(selected(&state), Some("a"));
         for (key, then) in [(Key::Up, "a"), (Key::Down, "b"), (Key::Down, "c"), (Key::Down, "c")] {
-            assert_eq!(state.apply(Change::Key(key)), Next::Go);
+            assert_eq!(state.apply(Change::Key(key)), Next::Continue);
             assert_eq!(selected(&state), Some(then));
         }
         let reordered = vec![workspace(3, "c", "running"), workspace(1, "a", "running")];
-        state.apply(Change::News(Box::new(news(reordered))));
+        state.apply(Change::Update(Box::new(update(reordered))));
         assert_eq!(selected(&state), Some("c"));
     }
 
     #[test]
-    fn when_the_selected_workspace_is_gone_its_neighbour_is_selected() {
+    fn neighbour_is_selected_when_workspace_is_gone() {
         let mut state = knows(&[(1, "a"), (2, "b")]);
         state.apply(Change::Key(Key::Down));
         state.apply(Change::Key(Key::Enter));
         assert_eq!(state.page, Page::Details);
-        state.apply(Change::News(Box::new(news(vec![workspace(1, "a", "running")]))));
+        state.apply(Change::Update(Box::new(update(vec![workspace(1, "a", "running")]))));
         assert_eq!((selected(&state), state.page), (Some("a"), Page::List));
-        state.apply(Change::News(Box::new(news(Vec::new()))));
+        state.apply(Change::Update(Box::new(update(Vec::new()))));
         assert_eq!(state.selected, None);
         state.apply(Change::Key(Key::Enter));
         state.apply(Change::Key(Key::Down));
@@ -205,11 +205,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_daemon_that_goes_away_is_told_until_it_is_back() {
+    fn daemon_problem_is_kept_until_next_update() {
         let mut state = knows(&[(1, "a")]);
         state.apply(Change::Gone("no daemon is running".to_owned()));
         assert_eq!((state.problem.as_deref(), selected(&state)), (Some("no daemon is running"), Some("a")));
-        state.apply(Change::News(Box::new(news(Vec::new()))));
+        state.apply(Change::Update(Box::new(update(Vec::new()))));
         assert_eq!(state.problem, None);
         assert_eq!(state.apply(Change::Key(Key::Leave)), Next::Leave);
     }

@@ -1,4 +1,4 @@
-//! What machines take of the host, as the kernel tells of their processes.
+//! Reads the processor time and memory of VMs from the host's kernel.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,12 +9,12 @@ use agentiso_daemon::control::wire::Workspace;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Usage {
-    /// Of one processor, since the look before; `None` at the first.
+    /// Percent of one processor since the previous sample; `None` for the first sample.
     pub(super) cpu_percent: Option<f64>,
     pub(super) memory_bytes: u64,
 }
 
-/// One process at one time.
+/// The processor time of one process at one time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     pid: i32,
@@ -22,13 +22,13 @@ struct Sample {
     at: Instant,
 }
 
-/// The look before, to compare with.
+/// The previous samples, to compare with.
 #[derive(Debug, Default)]
 pub(super) struct Sampler(BTreeMap<WorkspaceId, Sample>);
 
 impl Sampler {
-    /// Looks at every machine that has a process. One that cannot be looked at is left out.
-    pub(super) fn look(&mut self, workspaces: &[Workspace]) -> BTreeMap<WorkspaceId, Usage> {
+    /// Samples every workspace that has a process. A process that cannot be read is left out.
+    pub(super) fn sample(&mut self, workspaces: &[Workspace]) -> BTreeMap<WorkspaceId, Usage> {
         let before = std::mem::take(&mut self.0);
         let mut usage = BTreeMap::new();
         for workspace in workspaces {
@@ -50,7 +50,7 @@ fn percent(earlier: &Sample, later: &Sample) -> f64 {
     100.0 * ticks / rustix::param::clock_ticks_per_second() as f64 / seconds
 }
 
-/// Ticks of the processor that a process has used, and the memory it has.
+/// The processor ticks and the resident memory of a process.
 fn read(pid: i32) -> Option<(u64, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
@@ -58,7 +58,8 @@ fn read(pid: i32) -> Option<(u64, u64)> {
     Some((ticks(&stat)?, pages * rustix::param::page_size() as u64))
 }
 
-/// Fields 14 and 15 of proc_pid_stat(5). The second may hold anything, and ends with the last parenthesis.
+/// The sum of fields 14 and 15 of proc_pid_stat(5). Field 2, the name, may hold anything and ends with the last
+/// parenthesis.
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
@@ -72,14 +73,14 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn ticks_are_read_behind_a_name_that_looks_like_fields() {
+    fn ticks_are_parsed_after_odd_process_names() {
         let stat = "7 (a) 1 (2) R 1 2 3 4 5 6 7 8 9 10 250 40 0 0 20 0 1 0 100";
         assert_eq!(ticks(stat), Some(290));
         assert_eq!((ticks(""), ticks("7 (a) R 1")), (None, None));
     }
 
     #[test]
-    fn half_a_processor_is_fifty_percent() {
+    fn cpu_percent_is_relative_to_one_processor() {
         let at = Instant::now();
         let per_second = rustix::param::clock_ticks_per_second();
         let earlier = Sample { pid: 1, ticks: 100, at };
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_exists_can_be_looked_at() {
+    fn usage_is_read_for_existing_processes() {
         let (_, memory) = read(std::process::id() as i32).unwrap();
         assert!(memory > 0);
         assert_eq!(read(-1), None);

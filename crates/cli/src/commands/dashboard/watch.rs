@@ -1,4 +1,4 @@
-//! Looks at the daemon again and again, and goes on when it is gone.
+//! Polls the daemon, and goes on polling when it is gone.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use agentiso_daemon::control::wire::Event;
 use agentiso_daemon::{FlowEvent, LogKind};
 use tokio::sync::{mpsc, watch};
 
-use super::state::{Change, Detail, News};
+use super::state::{Change, Detail, Update};
 use super::usage::Sampler;
-use crate::client::{Client, refused};
+use crate::client::{Client, control_failure};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output;
 
-/// Lines of a log that are asked for: more than a screen has.
+/// The number of log lines to read: more than a screen has.
 const LINES: usize = 200;
 
-/// Records of the network that are looked through for refusals.
+/// The number of flow records to search for refusals.
 const RECORDS: usize = 500;
 
-/// A daemon that does not answer is as good as gone.
+/// A daemon that does not answer in this time is treated as gone.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Tells of every look until nobody listens.
+/// Sends an update after every poll, until the receiver is dropped.
 pub(super) async fn run(
     context: &Context,
     refresh: Duration,
@@ -35,12 +35,12 @@ pub(super) async fn run(
     let mut sampler = Sampler::default();
     loop {
         let wanted = *selected.borrow_and_update();
-        let looked = tokio::time::timeout(DEADLINE, look(context, &mut client, &mut sampler, wanted)).await;
-        let looked = looked.unwrap_or_else(|_| Err(Failure::new("the daemon does not answer")));
-        let change = match looked {
-            Ok(news) => Change::News(Box::new(news)),
+        let polled = tokio::time::timeout(DEADLINE, poll(context, &mut client, &mut sampler, wanted)).await;
+        let polled = polled.unwrap_or_else(|_| Err(Failure::new("the daemon does not answer")));
+        let change = match polled {
+            Ok(update) => Change::Update(Box::new(update)),
             Err(failure) => {
-                // The connection may be of a daemon that is gone.
+                // The daemon of this connection may be gone.
                 client = None;
                 Change::Gone(failure.to_string())
             }
@@ -55,12 +55,12 @@ pub(super) async fn run(
     }
 }
 
-async fn look(
+async fn poll(
     context: &Context,
     client: &mut Option<Client>,
     sampler: &mut Sampler,
     selected: Option<WorkspaceId>,
-) -> Result<News, Failure> {
+) -> Result<Update, Failure> {
     let client = match client {
         Some(client) => client,
         none => {
@@ -68,24 +68,24 @@ async fn look(
             none.insert(opened.ok_or_else(|| Failure::new("no daemon is running"))?)
         }
     };
-    let overview = client.control().overview().await.map_err(refused)?;
-    let usage = sampler.look(&overview.workspaces);
+    let overview = client.control().overview().await.map_err(control_failure)?;
+    let usage = sampler.sample(&overview.workspaces);
     let known = |id: &WorkspaceId| overview.workspaces.iter().any(|workspace| workspace.id == *id);
-    // At the first look nobody has selected anything; then it is the first.
+    // At the first poll nothing is selected yet; then the first workspace is taken.
     let selected = selected.filter(known).or(overview.workspaces.first().map(|workspace| workspace.id));
     let detail = match selected {
         Some(id) => detail(client, id).await?,
         None => None,
     };
-    Ok(News { overview, usage, detail, at: jiff::Timestamp::now() })
+    Ok(Update { overview, usage, detail, at: jiff::Timestamp::now() })
 }
 
-/// `None` if it was destroyed meanwhile.
+/// The details of a workspace; `None` if it was destroyed meanwhile.
 async fn detail(client: &mut Client, id: WorkspaceId) -> Result<Option<Detail>, Failure> {
     match ask(client, &id.to_string()).await {
         Ok(detail) => Ok(Some(detail)),
         Err(ControlError::Daemon(_)) => Ok(None),
-        Err(error) => Err(refused(error)),
+        Err(error) => Err(control_failure(error)),
     }
 }
 
@@ -107,7 +107,7 @@ async fn ask(client: &mut Client, id: &str) -> Result<Detail, ControlError> {
     };
     control.net_log(id, RECORDS, false, keep).await?;
     let console = logs.console.unwrap_or_default();
-    // A guest writes what it likes; no control character of it may reach the terminal.
+    // The guest's output is untrusted: its control characters must not reach the terminal.
     let console = console.lines().map(|line| output::printable(line).replace('\t', "    ")).collect();
     Ok(Detail { workspace, refusals, console })
 }

@@ -1,4 +1,4 @@
-//! `agentiso image build`.
+//! `agentiso image build`: builds a base image from Debian packages.
 
 use std::process::ExitCode;
 
@@ -21,15 +21,15 @@ use crate::{output, runtime};
 Examples:
   agentiso image build debian-dev
   agentiso image build debian-minimal --name base
-  agentiso image build debian-dev --force       build anew, with newer packages")]
+  agentiso image build debian-dev --force       rebuild with newer packages")]
 pub(crate) struct Arguments {
     /// debian-dev, debian-minimal or debian-system
     #[arg(default_value = "debian-dev")]
     recipe: String,
-    /// The image's name, if it is not the recipe's
+    /// Name of the image [default: the name of the recipe]
     #[arg(long, value_parser = parse_name)]
     name: Option<ImageName>,
-    /// Replace an image that is there already
+    /// Replace an existing image
     #[arg(long)]
     force: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     let Some(recipe) = Recipe::parse(&arguments.recipe) else {
         let known: Vec<_> = Recipe::ALL.iter().map(|recipe| recipe.name()).collect();
         return Err(Failure::usage(format!("there is no recipe {:?}", arguments.recipe))
-            .hint(format!("there are: {}", known.join(", "))));
+            .hint(format!("known recipes: {}", known.join(", "))));
     };
     let name = match &arguments.name {
         Some(name) => name.clone(),
@@ -48,7 +48,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     let existing = if arguments.force { Existing::Replace { users: &in_use } } else { Existing::Keep };
     let there = !arguments.force && agentiso_image::get(&context.image_dirs(), &name)?.is_some();
     if there {
-        output::line(&format!("image {name} is there already; --force builds it anew"))?;
+        output::line(&format!("image {name} exists already; --force rebuilds it"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let display = Display::start(&format!("image {name}"));

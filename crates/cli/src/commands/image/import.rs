@@ -1,4 +1,4 @@
-//! `agentiso image import`.
+//! `agentiso image import`: makes a base image from a tar archive or a directory.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,10 +11,10 @@ use crate::failure::Failure;
 use crate::progress::Display;
 use crate::{output, runtime};
 
-/// Make a base image from a root filesystem: a tar archive or a directory
+/// Create a base image from a root file system: a tar archive or a directory
 ///
-/// The archive may be plain or compressed with gzip, xz or zstd, for example what `docker export` or mmdebstrap wrote.
-/// It must have a /bin/sh; the kernel is agentiso's own.
+/// The archive may be uncompressed or compressed with gzip, xz or zstd, for example the output of `docker export` or
+/// mmdebstrap. It must contain /bin/sh; the kernel is agentiso's own.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +23,7 @@ Examples:
   agentiso create box --image alpine
   agentiso image import mine ./rootfs/")]
 pub(crate) struct Arguments {
-    /// The new image's name
+    /// Name of the new image
     #[arg(value_parser = parse_name)]
     name: ImageName,
     /// The archive or directory

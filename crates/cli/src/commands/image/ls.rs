@@ -1,4 +1,4 @@
-//! `agentiso image ls`.
+//! `agentiso image ls`: lists base images.
 
 use std::process::ExitCode;
 
@@ -49,7 +49,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         return Ok(ExitCode::SUCCESS);
     }
     if images.is_empty() {
-        output::line(&format!("no images; `agentiso image build {default}` makes the default one"))?;
+        output::line(&format!("no images; build the default one with `agentiso image build {default}`"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let now = Timestamp::now();

@@ -1,4 +1,4 @@
-//! `agentiso image`: base images. They are files, so these commands need no daemon.
+//! `agentiso image`: manages base images. They are files, so these commands need no daemon.
 
 mod build;
 mod import;
@@ -39,14 +39,15 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
     }
 }
 
-/// Turns text from the command line into an image's name.
+/// Parses an image's name from the command line.
 fn parse_name(text: &str) -> Result<ImageName, String> {
     ImageName::parse(text).map_err(|error| error.to_string())
 }
 
-/// The workspaces whose disks rest on an image, by the state file.
+/// The workspaces whose disks depend on an image, according to the ledger and the quarantine.
 fn users(context: &Context, image: &ImageName) -> Vec<String> {
-    let unknown = |problem: String| format!("perhaps some workspace (the state cannot be read: {problem})");
+    let unknown =
+        |problem: String| format!("possibly a workspace (the state file cannot be read: {problem})");
     let mut users = match ledger::read(&context.config.paths.state_file) {
         Ok(Found::Absent) => Vec::new(),
         Ok(Found::Whole(document)) => document
@@ -55,11 +56,11 @@ fn users(context: &Context, image: &ImageName) -> Vec<String> {
             .filter(|stored| stored.image.name == *image)
             .map(|stored| format!("workspace {}", stored.name))
             .collect(),
-        // Without the state nobody can say that the image is free.
+        // Without the ledger it is unknown whether the image is unused.
         Ok(Found::Damaged { problems, .. }) => vec![unknown(problems.join("; "))],
         Err(error) => vec![unknown(error.to_string())],
     };
-    // What is in quarantine may be wanted back.
+    // A workspace in quarantine may be recovered later.
     let quarantined = quarantine::found(&context.config.paths).into_iter();
     let of_image = quarantined.filter(|item| match &item.image {
         Some(of) => of == image,

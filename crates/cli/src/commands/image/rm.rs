@@ -1,4 +1,4 @@
-//! `agentiso image rm`.
+//! `agentiso image rm`: removes base images that no workspace uses.
 
 use std::process::ExitCode;
 
@@ -29,7 +29,8 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
             |error| {
                 let failure = Failure::from(error);
                 failure.maybe_hint(Some(
-                    "`agentiso image ls` shows the images, `agentiso ps` who uses them".to_owned(),
+                    "`agentiso image ls` lists the images, `agentiso ps` shows which workspaces use them"
+                        .to_owned(),
                 ))
             },
         )?;

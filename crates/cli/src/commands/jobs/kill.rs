@@ -1,4 +1,4 @@
-//! `agentiso jobs kill`.
+//! `agentiso jobs kill`: sends a signal to a job.
 
 use std::process::ExitCode;
 
@@ -12,13 +12,13 @@ use crate::{output, runtime};
 #[command(after_help = "\
 Examples:
   agentiso jobs kill dev 1
-  agentiso jobs kill dev 1 --signal 15   let it end in order")]
+  agentiso jobs kill dev 1 --signal 15   let it shut down")]
 pub(crate) struct Arguments {
     /// Name, id, or the beginning of an id
     workspace: String,
     /// Number of the job
     job: u64,
-    /// Number of the signal
+    /// Signal number
     #[arg(long, short, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(i32).range(1..=31))]
     signal: i32,
 }
@@ -27,7 +27,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     let Arguments { workspace, job, signal } = arguments;
     let running =
         runtime::block_on(async { Client::open(context).await?.kill_job(workspace, *job, *signal).await })??;
-    let after = if running { "still runs" } else { "has ended" };
+    let after = if running { "is still running" } else { "has ended" };
     output::line(&format!("job {job} of {workspace} {after}"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `agentiso jobs ls`.
+//! `agentiso jobs ls`: lists the jobs of a workspace.
 
 use std::process::ExitCode;
 
@@ -8,10 +8,10 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// Characters of a command that fit into the table.
+/// The most characters of a command in the table.
 const SHOWN: usize = 60;
 
-/// List the jobs of a workspace, those that have ended included
+/// List the jobs of a workspace, including those that have ended
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -32,7 +32,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         return Ok(ExitCode::SUCCESS);
     }
     if jobs.is_empty() {
-        output::line("no jobs; `agentiso exec --detach` starts one")?;
+        output::line("no jobs; start one with `agentiso exec --detach`")?;
         return Ok(ExitCode::SUCCESS);
     }
     let rows = jobs

@@ -1,4 +1,4 @@
-//! `agentiso jobs`: commands that go on in the background of a workspace.
+//! `agentiso jobs`: shows and kills the jobs of a workspace.
 
 mod kill;
 mod ls;
@@ -11,10 +11,10 @@ use clap::Subcommand;
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// Show and kill the jobs of a workspace
+/// List, show and kill the jobs of a workspace
 ///
-/// A job is a command that goes on by itself: started with `agentiso exec --detach` or by an agent. It ends with the
-/// machine, and comes along in snapshots with memory.
+/// A job is a command that runs in the background, started with `agentiso exec --detach` or by an AI agent. It ends when the
+/// VM ends, and it is part of snapshots with memory.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -42,7 +42,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
     }
 }
 
-/// How a job ended, or that it did not.
+/// The state of a job in words: running, or how it ended.
 fn state(running: bool, exit_code: Option<i32>, signal: Option<i32>) -> String {
     match (running, exit_code, signal) {
         (true, _, _) => "running".to_owned(),

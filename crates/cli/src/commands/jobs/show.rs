@@ -1,4 +1,4 @@
-//! `agentiso jobs show`.
+//! `agentiso jobs show`: prints the output of a job.
 
 use std::io;
 use std::process::ExitCode;
@@ -12,24 +12,24 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::runtime;
 
-/// How long one request waits for the end of a job that is followed.
+/// The time that one poll waits for the end of a job with `--follow`.
 const WAIT_MS: u64 = 1000;
 
-/// Show what a job has printed
+/// Show the output of a job
 ///
-/// Its standard output goes to standard output, its standard error to standard error. Of very much output only beginning
-/// and end are kept.
+/// Its standard output and standard error go to those of this command. If there is very much output, only its beginning and
+/// end are kept.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   agentiso jobs show dev 1
-  agentiso jobs show dev 1 -f            go on until it ends")]
+  agentiso jobs show dev 1 -f            follow it until it ends")]
 pub(crate) struct Arguments {
     /// Name, id, or the beginning of an id
     workspace: String,
     /// Number of the job
     job: u64,
-    /// Go on until it ends
+    /// Follow the output until the job ends
     #[arg(long, short)]
     follow: bool,
 }
@@ -58,8 +58,8 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what came and says how many bytes of the stream are done with: what is there first, or, where that was not
-/// kept, everything up to the end.
+/// Prints output and returns the number of stream bytes that it covers. If the first bytes were not kept, it covers
+/// everything up to the end of the stream.
 fn print(target: &mut impl io::Write, output: &Captured) -> Result<u64, Failure> {
     let (head, tail) = (output.head.0.len() as u64, output.tail.0.len() as u64);
     let lost = head == 0 && output.total_bytes > tail;
@@ -71,6 +71,6 @@ fn print(target: &mut impl io::Write, output: &Captured) -> Result<u64, Failure>
         target.write_all(&output.tail.0)?;
         target.flush()
     };
-    write(target).map_err(|error| Failure::new(format!("the output cannot be written: {error}")))?;
+    write(target).map_err(|error| Failure::new(format!("cannot write the output: {error}")))?;
     Ok(if head == 0 { output.total_bytes } else { head + tail })
 }

@@ -1,4 +1,4 @@
-//! `agentiso net forward`.
+//! `agentiso net forward`: forwards a port of the host to a workspace.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// Have a port of 127.0.0.1 lead to a port of a workspace
+/// Forward a host port to a workspace
 ///
 /// It lasts until it is removed or the workspace is destroyed. The server inside must listen on 0.0.0.0 or on the
 /// workspace's address.
@@ -38,7 +38,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     match json {
         true => output::json(&added)?,
         false => output::line(&format!(
-            "127.0.0.1:{} leads to port {} of {workspace}",
+            "127.0.0.1:{} is forwarded to port {} of {workspace}",
             added.host_port, added.guest_port
         ))?,
     }

@@ -1,4 +1,4 @@
-//! `agentiso net log`.
+//! `agentiso net log`: shows the flow log of a workspace.
 
 use std::process::ExitCode;
 
@@ -9,22 +9,22 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// Show what a workspace connected to, and what it was refused and why
+/// Show the connections of a workspace, and which were refused and why
 ///
-/// The last 2048 lines, also of what happened before the daemon was restarted.
+/// The last 2048 entries are kept, also across restarts of the daemon.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   agentiso net log dev
-  agentiso net log dev -f                go on as it happens
+  agentiso net log dev -f                follow the log
   agentiso net log dev --json | jq 'select(.event == \"refused\")'")]
 pub(crate) struct Arguments {
     /// Name, id, or the beginning of an id
     workspace: String,
-    /// How many of the last lines
+    /// Number of lines to show
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     lines: usize,
-    /// Go on until interrupted
+    /// Follow the log until interrupted
     #[arg(long, short)]
     follow: bool,
     /// Print one JSON object per line

@@ -1,4 +1,4 @@
-//! `agentiso net ls`.
+//! `agentiso net ls`: lists the policies, forwards and last flows of all workspaces.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// List what each workspace may reach, the ports that lead into it, and what it last connected to or was refused
+/// List the network access, port forwards and latest connections of all workspaces
 #[derive(clap::Args, Debug)]
 #[command(
     visible_alias = "list",
@@ -22,7 +22,7 @@ Examples:
   agentiso net ls --json | jq '.[] | select(.network.allow_internet) | .name'"
 )]
 pub(crate) struct Arguments {
-    /// How many of the last lines of each workspace's log; `agentiso net log` shows all
+    /// Number of log lines per workspace; `agentiso net log` shows all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 3)]
     lines: usize,
     /// Print JSON
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let workspaces = runtime::block_on(look(context, arguments.lines))??;
+    let workspaces = runtime::block_on(fetch(context, arguments.lines))??;
     if arguments.json {
         let value = |(workspace, log): &(Workspace, Vec<FlowRecord>)| {
             json!({
@@ -44,7 +44,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         return Ok(ExitCode::SUCCESS);
     }
     if workspaces.is_empty() {
-        output::line("no workspaces; `agentiso create` makes one")?;
+        output::line("no workspaces; create one with `agentiso create`")?;
         return Ok(ExitCode::SUCCESS);
     }
     let rows = workspaces.iter().map(|(workspace, _)| {
@@ -52,7 +52,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         [
             workspace.name.clone(),
             workspace.ip.to_string(),
-            reach(&network.policy),
+            policy_summary(&network.policy),
             forwards(&network.port_forwards, &workspace.network_trouble),
         ]
     });
@@ -69,7 +69,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
 }
 
 /// All workspaces, each with the last lines of its log.
-async fn look(context: &Context, lines: usize) -> Result<Vec<(Workspace, Vec<FlowRecord>)>, Failure> {
+async fn fetch(context: &Context, lines: usize) -> Result<Vec<(Workspace, Vec<FlowRecord>)>, Failure> {
     let mut client = Client::open(context).await?;
     let mut found = Vec::new();
     for workspace in client.workspaces().await? {
@@ -83,7 +83,7 @@ async fn look(context: &Context, lines: usize) -> Result<Vec<(Workspace, Vec<Flo
             if client.workspaces().await?.iter().any(|other| other.id == workspace.id) {
                 return Err(failure);
             }
-            // It went away while we looked.
+            // The workspace was destroyed meanwhile.
             continue;
         }
         found.push((workspace, log));
@@ -91,8 +91,8 @@ async fn look(context: &Context, lines: usize) -> Result<Vec<(Workspace, Vec<Flo
     Ok(found)
 }
 
-/// A policy in a few words.
-pub(super) fn reach(policy: &NetworkPolicy) -> String {
+/// A policy in one line.
+pub(super) fn policy_summary(policy: &NetworkPolicy) -> String {
     let mut parts = Vec::new();
     if policy.allow_internet {
         parts.push("internet".to_owned());
@@ -118,7 +118,7 @@ pub(super) fn reach(policy: &NetworkPolicy) -> String {
 
 fn forwards(forwards: &[PortForward], trouble: &NetworkTrouble) -> String {
     let one = |PortForward { host_port, guest_port }: &PortForward| {
-        let silent = if trouble.forwards.contains_key(guest_port) { " (does not listen)" } else { "" };
+        let silent = if trouble.forwards.contains_key(guest_port) { " (not listening)" } else { "" };
         format!("127.0.0.1:{host_port} → {guest_port}{silent}")
     };
     match forwards {
@@ -132,22 +132,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_forward_that_does_not_listen_is_told_from_others() {
+    fn forward_that_does_not_listen_is_marked() {
         let both =
             [(3000, 80), (3001, 81)].map(|(host_port, guest_port)| PortForward { host_port, guest_port });
         let trouble = NetworkTrouble { forwards: [(81, "in use".to_owned())].into(), ..Default::default() };
         let told = forwards(&both, &trouble);
-        assert_eq!(told, "127.0.0.1:3000 → 80, 127.0.0.1:3001 → 81 (does not listen)");
+        assert_eq!(told, "127.0.0.1:3000 → 80, 127.0.0.1:3001 → 81 (not listening)");
         assert_eq!(forwards(&[], &trouble), "-");
     }
 
     #[test]
-    fn a_policy_is_told_in_a_few_words() {
-        assert_eq!(reach(&NetworkPolicy::default()), "nothing");
+    fn policy_is_summarized_in_one_line() {
+        assert_eq!(policy_summary(&NetworkPolicy::default()), "nothing");
         let policy: NetworkPolicy = serde_json::from_value(json!({
             "allow_domains": ["example.com:443"], "deny_cidrs": ["192.0.2.0/24"], "bandwidth_mbps": 5,
         }))
         .unwrap();
-        assert_eq!(reach(&policy), "example.com:443, not 192.0.2.0/24, 5 Mbit/s");
+        assert_eq!(policy_summary(&policy), "example.com:443, not 192.0.2.0/24, 5 Mbit/s");
     }
 }

@@ -1,4 +1,4 @@
-//! `agentiso net`: what workspaces may reach, what they tried, and the host's ports that lead into them.
+//! `agentiso net`: shows and changes policies, shows flows, and manages forwards.
 
 mod forward;
 mod log;
@@ -15,10 +15,10 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::output;
 
-/// Show and change what workspaces may reach, forward ports into them, see why a connection was refused
+/// Show and change network policies, forward ports, show refused connections
 ///
-/// A workspace reaches nothing until it is allowed to. Changes take effect at once, and connections that are no longer
-/// allowed end.
+/// A workspace has no network access until it is allowed. Changes take effect immediately, and connections that are no longer
+/// allowed are closed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -41,7 +41,7 @@ enum Command {
     Log(log::Arguments),
 }
 
-/// Says what of a workspace's network is not there, to whoever brought it up.
+/// Warns about problems of a workspace's network after it was started.
 pub(super) fn warn(workspace: &Workspace) {
     for warning in workspace.network_trouble.sentences() {
         eprintln!("warning: {}", output::printable(&warning));

@@ -1,23 +1,23 @@
-//! `agentiso net policy`.
+//! `agentiso net policy`: shows or changes the policy of a workspace.
 
 use std::process::ExitCode;
 
 use agentiso_core::network::PolicyChange;
 use clap::ValueEnum;
 
-use super::ls::reach;
+use super::ls::policy_summary;
 use crate::client::Client;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// Show or change what a workspace may reach
+/// Show or change the network policy of a workspace
 ///
-/// What is not named keeps its value. A list that is given replaces the list; `none` empties it.
+/// Options that are not given stay unchanged. A given list replaces the old one; `none` empties it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  agentiso net policy dev                               show it
+  agentiso net policy dev                               show the policy
   agentiso net policy dev --internet on
   agentiso net policy dev --allow-domain github.com:443 --allow-domain '*.example.org'
   agentiso net policy dev --allow-cidr 192.168.1.20:5432
@@ -25,28 +25,28 @@ Examples:
 pub(crate) struct Arguments {
     /// Name, id, or the beginning of an id
     workspace: String,
-    /// Everything public; private, host and metadata addresses stay closed
+    /// Access to public addresses; private, host and metadata addresses stay blocked
     #[arg(long, value_name = "on|off")]
     internet: Option<Switch>,
-    /// Other workspaces that allow it too
+    /// Access to other workspaces that allow it too
     #[arg(long, value_name = "on|off")]
     inter_vm: Option<Switch>,
-    /// A TCP port that other workspaces may open here
+    /// Allow other workspaces to connect to this TCP port
     #[arg(long, value_name = "PORT")]
     allow_port: Vec<String>,
-    /// A name that is open without the internet, with ports if wanted
+    /// Allow this domain even without --internet on; ports are optional
     #[arg(long, value_name = "NAME[:PORTS]")]
     allow_domain: Vec<String>,
-    /// A name that stays closed
+    /// Block this domain
     #[arg(long, value_name = "NAME[:PORTS]")]
     deny_domain: Vec<String>,
-    /// Addresses that are open by number, the only way to private ones
+    /// Allow these addresses; the only way to allow private ones
     #[arg(long, value_name = "CIDR[:PORTS]")]
     allow_cidr: Vec<String>,
-    /// Addresses that stay closed
+    /// Block these addresses
     #[arg(long, value_name = "CIDR[:PORTS]")]
     deny_cidr: Vec<String>,
-    /// Limit each way in Mbit/s; 0 lifts it
+    /// Bandwidth limit in each direction in Mbit/s; 0 removes it
     #[arg(long, value_name = "MBPS")]
     bandwidth: Option<i64>,
     /// Print JSON
@@ -78,7 +78,7 @@ fn ports(words: Vec<String>) -> Result<Option<Vec<i64>>, Failure> {
     let Some(words) = list(words) else { return Ok(None) };
     let parse = |word: String| {
         word.parse()
-            .map_err(|_| Failure::new(format!("{word:?} is not a port")).hint("give a number, or none"))
+            .map_err(|_| Failure::new(format!("{word:?} is not a port")).hint("give a port number, or none"))
     };
     words.into_iter().map(parse).collect::<Result<_, _>>().map(Some)
 }
@@ -99,7 +99,11 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
     match arguments.json {
         true => output::json(&workspace.network)?,
         false => {
-            output::line(&format!("{} may reach: {}", workspace.name, reach(&workspace.network.policy)))?;
+            output::line(&format!(
+                "{} may reach: {}",
+                workspace.name,
+                policy_summary(&workspace.network.policy)
+            ))?;
         }
     }
     Ok(ExitCode::SUCCESS)

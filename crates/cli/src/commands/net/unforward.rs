@@ -1,4 +1,4 @@
-//! `agentiso net unforward`.
+//! `agentiso net unforward`: removes a forward.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// End a forward, and the connections through it
+/// Remove a port forward and close its connections
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -1,13 +1,13 @@
-//! The command that runs an agent in a worker.
+//! The command that runs an AI agent in a worker.
 //!
-//! Which agent is decided in the guest, because only the image knows. Both read what else they should know from standard
-//! input, so a knowledge base may be larger than an argument can be.
+//! The script chooses the agent in the guest, because only the image knows which one is installed. Both agents read the
+//! notes from standard input, so notes may be larger than an argument can be.
 
 use crate::shellwords;
 
 const SCRIPT: &str = include_str!("agent.sh");
 
-/// For `/bin/sh -c`. The prompt is a parameter and never part of the script.
+/// The command for `/bin/sh -c`. The prompt is a parameter and never part of the script.
 pub(super) fn command(prompt: &str) -> String {
     format!("set -- {}\n{SCRIPT}", shellwords::quote(prompt))
 }
@@ -19,7 +19,7 @@ mod tests {
     use std::path::Path;
     use std::process::{Command, Output};
 
-    /// An agent that shows its arguments and its standard input.
+    /// Installs an agent that prints its arguments and its standard input.
     fn install(bin: &Path, name: &str) {
         let path = bin.join(name);
         std::fs::write(&path, "#!/bin/sh\nprintf '%s|' \"$0\" \"$@\"\ncat\n").unwrap();
@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn claude_is_taken_before_opencode_and_gets_prompt_and_notes() {
+    fn claude_is_preferred_over_opencode() {
         let dir = tempfile::tempdir().unwrap();
         let notes = dir.path().join("notes");
         std::fs::write(&notes, "known").unwrap();
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_begins_with_a_dash_is_no_option() {
+    fn prompt_with_leading_dash_is_no_option() {
         let dir = tempfile::tempdir().unwrap();
         let said = |prompt| String::from_utf8(run(dir.path(), prompt, None).stdout).unwrap();
         let bin = dir.path().display();
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_without_an_agent_says_so() {
+    fn image_without_agent_exits_with_127() {
         let dir = tempfile::tempdir().unwrap();
         let output = run(dir.path(), "x", None);
         assert_eq!(output.status.code(), Some(127));

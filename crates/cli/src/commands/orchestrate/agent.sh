@@ -7,5 +7,5 @@ if command -v claude >/dev/null 2>&1; then
 elif command -v opencode >/dev/null 2>&1; then
   exec opencode run "$1" <"${VAULT_CONTEXT:-/dev/null}"
 fi
-echo "agentiso: this image has no agent: neither claude nor opencode is in its PATH" >&2
+echo "agentiso: no AI agent in this image: neither claude nor opencode is in PATH" >&2
 exit 127

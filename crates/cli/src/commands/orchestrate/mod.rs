@@ -1,10 +1,10 @@
-//! `agentiso orchestrate`: a batch of prompts, each for an agent in a fork of its own.
+//! `agentiso orchestrate`: runs a batch of prompts, each with an AI agent in a separate fork.
 //!
 //! ```text
 //!  task file ─▶ checked ─▶ one swarm of the daemon: fork ─▶ agent ─▶ destroy ─▶ results on disk
 //! ```
 //!
-//! The daemon does the work and tidies up whatever becomes of this command.
+//! The daemon does the work and cleans up, even if this command is interrupted.
 
 mod agent;
 mod results;
@@ -29,24 +29,24 @@ use crate::{output, runtime};
 use results::Results;
 use task_file::TaskFile;
 
-/// For each task, from the contract with task files.
+/// The time limit of each task, from the contract for task files.
 const TIMEOUT_SECS: u64 = 300;
 
-/// What the names of workers begin with, from the contract with task files.
+/// The beginning of the workers' names, from the contract for task files.
 const PREFIX: &str = "orch";
 
-/// The variable in which agents look for a key.
+/// The variable from which AI agents read their key.
 const KEY: &str = "ANTHROPIC_API_KEY";
 
-/// Run prompts with agents, each in a fork of a snapshot
+/// Run prompts with AI agents, each in a fork of a snapshot
 ///
-/// The task file names a workspace and a snapshot to fork, and up to 20 tasks with a prompt each. In every fork the agent of
-/// the image is run with the prompt: claude if it is there, else opencode. It has 300 seconds. The workers are destroyed when
-/// all tasks have ended, also when this command is interrupted. What the agents said is in orchestrate-results, in a directory
-/// for each run that came to its end. A second run for the same state directory is refused while one is under way.
+/// The task file names a workspace and a snapshot to fork, and up to 20 tasks with one prompt each. In every fork, the AI agent
+/// installed in the image is run with the prompt: claude if present, otherwise opencode. It has 300 seconds. The workers are
+/// destroyed when all tasks have ended or this command is interrupted. The output of the AI agents is written to a directory
+/// for each completed run in orchestrate-results. Only one run at a time is allowed per state directory.
 ///
-/// The key goes from the variable to the agents' environment; it is in no command line, log or file. docs/orchestrate.md
-/// describes the task file.
+/// The API key is passed from the variable to the environment of the AI agents; it is never written to a command line, log or
+/// file. docs/orchestrate.md describes the task file.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -54,16 +54,16 @@ Examples:
   agentiso orchestrate --task-file tasks.toml
   agentiso orchestrate --task-file tasks.toml --api-key-env TEAM_KEY --max-parallel 4")]
 pub(crate) struct Arguments {
-    /// The prompts and what they are run in, as TOML
+    /// Task file (TOML)
     #[arg(long, value_name = "FILE")]
     task_file: PathBuf,
-    /// The variable of this shell that holds the key for the agents
+    /// Environment variable with the API key for the AI agents
     #[arg(long, value_name = "VAR", default_value = KEY)]
     api_key_env: String,
-    /// Tasks at once
+    /// Tasks to run at the same time
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=20))]
     max_parallel: u64,
-    /// Show what would be run, and run nothing
+    /// Show what would be run without running it
     #[arg(long)]
     dry_run: bool,
 }
@@ -76,31 +76,33 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         return Ok(ExitCode::SUCCESS);
     }
     let Some(key) = key else {
-        let sentence =
-            format!("the variable {} with the key for the agents is not set", arguments.api_key_env);
-        return Err(Failure::usage(sentence).hint("set it, or name another one with --api-key-env"));
+        let sentence = format!(
+            "environment variable {} is not set; it must hold the API key for the AI agents",
+            arguments.api_key_env
+        );
+        return Err(Failure::usage(sentence).hint("set it, or name another variable with --api-key-env"));
     };
     let environment = BTreeMap::from([(KEY.to_owned(), key)]);
     let variables = environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     env::check(variables).map_err(|error| Failure::usage(error.to_string()))?;
-    let _alone = alone(&context.config.paths)?;
-    // Before anything is run whose results could then not be kept.
+    let _lock = lock_run(&context.config.paths)?;
+    // Checked before any task runs, because its results could not be kept otherwise.
     let results = Results::prepare(Path::new("."))?;
     let params = params(&tasks, environment, arguments.max_parallel);
-    let ended = runtime::block_on(swarm(context, params))??;
+    let ended = runtime::block_on(run_swarm(context, params))??;
     let kept = results.write(&tasks, &ended)?;
-    tell(&ended, &kept)
+    print_results(&ended, &kept)
 }
 
-/// One run at a time for a state directory: each may use as many machines as a session may have, and whoever starts a second
-/// one by mistake would pay its agents twice.
-fn alone(paths: &Paths) -> Result<InstanceLock, Failure> {
-    let unmade = |error| Failure::new(format!("{} cannot be made: {error}", paths.data.display()));
+/// Locks the state directory for one run at a time. Each run may use the whole quota of a session, and a second run
+/// that was started by mistake would pay for its agents twice.
+fn lock_run(paths: &Paths) -> Result<InstanceLock, Failure> {
+    let unmade = |error| Failure::new(format!("cannot create {}: {error}", paths.data.display()));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&paths.data).map_err(unmade)?;
     InstanceLock::acquire(&paths.orchestrate_lock(), "agentiso orchestrate").map_err(|error| {
         let hint = match &error {
-            LockError::Held { .. } => "wait until it ends, or end it; its workers go with it",
-            LockError::Io { .. } => "make the state directory writable for you",
+            LockError::Held { .. } => "wait until it ends, or stop it; its workers are destroyed with it",
+            LockError::Io { .. } => "make the state directory writable for your user",
         };
         Failure::new(error.to_string()).hint(hint)
     })
@@ -125,8 +127,9 @@ fn params(tasks: &TaskFile, env: BTreeMap<String, String>, max_parallel: u64) ->
     }
 }
 
-/// What became of every task. Dropping the future makes the daemon end them and destroy their workers.
-async fn swarm(context: &Context, mut params: SwarmParams) -> Result<Vec<SwarmTaskResult>, Failure> {
+/// Runs the swarm and returns the result of every task. Dropping the future makes the daemon end the tasks and destroy
+/// their workers.
+async fn run_swarm(context: &Context, mut params: SwarmParams) -> Result<Vec<SwarmTaskResult>, Failure> {
     let mut client = Client::open(context).await?;
     params.golden = client.resolve(&params.golden).await?;
     let workspaces = client.workspaces().await?;
@@ -138,7 +141,7 @@ async fn swarm(context: &Context, mut params: SwarmParams) -> Result<Vec<SwarmTa
         Event::TaskDone(task) => ended.push(*task),
         Event::Started { .. } | Event::Output { .. } | Event::Flow(_) | Event::FlowsLost { .. } => {}
     });
-    swarm.await.map_err(client::refused)?;
+    swarm.await.map_err(client::control_failure)?;
     display.done("all tasks ended");
     Ok(ended)
 }
@@ -147,21 +150,20 @@ fn worker(task: &str) -> String {
     format!("{PREFIX}-{task}")
 }
 
-/// Workers have fixed names, so whatever has one of them already is in the way, and no agent should begin and be paid
-/// before that is known. Who takes a name in the moment after fails one task, which says so.
+/// Refuses to begin if another workspace has the name of a worker: workers have fixed names, and no agent should start
+/// and cost money before. If a name is taken after this check, the task of that worker fails with the reason.
 fn check_names<'a>(tasks: &[SwarmTaskParams], taken: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
     let taken: HashSet<&str> = taken.collect();
     let wanted = tasks.iter().map(|task| worker(&task.name));
     let occupied: Vec<String> = wanted.filter(|name| taken.contains(name.as_str())).collect();
     let Some(first) = occupied.first() else { return Ok(()) };
     let names = occupied.join(", ");
-    Err(Failure::new(format!("workers need names that other workspaces have: {names}")).hint(format!(
-        "wait for the run that they belong to, or destroy what is left over (agentiso rm {first}), or give the tasks \
-         other names"
+    Err(Failure::new(format!("workspaces with the names of workers exist already: {names}")).hint(format!(
+        "wait for the run that they belong to, destroy leftover workers (`agentiso rm {first}`), or rename the tasks"
     )))
 }
 
-fn tell(ended: &[SwarmTaskResult], kept: &Path) -> Result<ExitCode, Failure> {
+fn print_results(ended: &[SwarmTaskResult], kept: &Path) -> Result<ExitCode, Failure> {
     let rows = ended.iter().map(|task| {
         let words = if task.success { String::new() } else { last_line(task) };
         let result = if task.success { "ok" } else { "failed" };
@@ -173,9 +175,9 @@ fn tell(ended: &[SwarmTaskResult], kept: &Path) -> Result<ExitCode, Failure> {
     Ok(if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// The last thing that a task complained about.
+/// The last line of a task's standard error.
 fn last_line(task: &SwarmTaskResult) -> String {
-    let text = results::complaint(task);
+    let text = results::stderr_text(task);
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     output::one_line(&line.chars().take(120).collect::<String>())
 }
@@ -183,15 +185,15 @@ fn last_line(task: &SwarmTaskResult) -> String {
 fn plan(tasks: &TaskFile, arguments: &Arguments, has_key: bool) -> String {
     let mut lines = vec![
         format!(
-            "fork {} at {}, {} at once",
+            "fork {} at {}, {} tasks at a time",
             tasks.golden_workspace, tasks.snapshot_name, arguments.max_parallel
         ),
-        format!("key from {} ({})", arguments.api_key_env, if has_key { "set" } else { "not set" }),
+        format!("API key from {} ({})", arguments.api_key_env, if has_key { "set" } else { "not set" }),
     ];
     if tasks.mcp_bridge {
-        lines.push("every worker may use MCP on itself".to_owned());
+        lines.push("every worker has MCP access to its own workspace".to_owned());
     }
-    lines.push("workers, whose names must be free when it begins:".to_owned());
+    lines.push("workers (their names must be unused when the run starts):".to_owned());
     for task in &tasks.tasks {
         let first = task.prompt.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
         let shown: String = output::one_line(first).chars().take(72).collect();
@@ -200,7 +202,7 @@ fn plan(tasks: &TaskFile, arguments: &Arguments, has_key: bool) -> String {
         let queries = task.vault_context.iter();
         lines.extend(queries.map(|query| format!("    notes: {}", output::one_line(&query.to_string()))));
     }
-    lines.push("nothing was run".to_owned());
+    lines.push("dry run: nothing was run".to_owned());
     lines.join("\n")
 }
 
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_command_and_the_file_leave_out_is_as_the_contract_has_it() {
+    fn orchestrate_defaults_match_the_contract() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tasks.toml");
         std::fs::write(&file, "golden_workspace = \"g\"\n[[tasks]]\nname = \"a\"\nprompt = \"x\"\n").unwrap();
@@ -227,15 +229,17 @@ mod tests {
         assert_eq!((asked.snapshot.as_str(), asked.name_prefix.as_deref()), ("golden", Some("orch")));
         assert_eq!((asked.tasks[0].workdir.as_ref(), arguments.dry_run), (None, false));
         let shown = plan(&tasks, &arguments, false);
-        for part in
-            ["g at golden, 10 at once", "key from ANTHROPIC_API_KEY (not set)", "orch-a  in /workspace"]
-        {
+        for part in [
+            "g at golden, 10 tasks at a time",
+            "API key from ANTHROPIC_API_KEY (not set)",
+            "orch-a  in /workspace",
+        ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
     }
 
     #[test]
-    fn a_workspace_that_has_the_name_of_a_worker_is_named_before_anything_is_run() {
+    fn taken_worker_names_are_refused() {
         let task = |name: &str| SwarmTaskParams { name: name.to_owned(), ..SwarmTaskParams::default() };
         let tasks = [task("a"), task("b"), task("c")];
         assert!(check_names(&tasks, ["a", "orch-", "orch-d", "gold"].into_iter()).is_ok());

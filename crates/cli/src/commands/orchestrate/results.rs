@@ -1,4 +1,4 @@
-//! What a run leaves on disk: a directory that is there as a whole or not at all.
+//! Writes the results of a run to a directory, which appears complete or not at all.
 
 use std::fs;
 use std::io;
@@ -14,17 +14,17 @@ use crate::failure::Failure;
 
 const DIRECTORY: &str = "orchestrate-results";
 
-/// Runs that end in the same second.
+/// The most runs that end in the same second.
 const MAX_SAME_SECOND: u32 = 100;
 
-/// The directory in which every run gets one of its own.
+/// The directory in which every run gets its own directory.
 #[derive(Debug)]
 pub(super) struct Results {
     parent: PathBuf,
 }
 
 impl Results {
-    /// Makes the directory below `place`, and finds out whether something can be written there.
+    /// Makes the directory below `place`, and checks that it is writable.
     pub(super) fn prepare(place: &Path) -> Result<Self, Failure> {
         let parent = place.join(DIRECTORY);
         let probe = parent.join(format!(".probe-{}", std::process::id()));
@@ -40,27 +40,31 @@ impl Results {
         self.write_as(&begun, tasks, ended)
     }
 
-    /// Writes everything aside and gives it its name then. What was written whole is never deleted: it was paid for.
+    /// Writes everything to a temporary directory and then renames it. Complete results are never deleted, because they
+    /// cost money.
     fn write_as(&self, begun: &str, tasks: &TaskFile, ended: &[SwarmTaskResult]) -> Result<PathBuf, Failure> {
-        let aside = self.parent.join(format!(".{begun}-{}", std::process::id()));
-        fill(&aside, tasks, ended).map_err(|error| {
-            // What is half written is of no use; the failure is told, and this one would only hide it.
-            let _ = fs::remove_dir_all(&aside);
+        let temporary = self.parent.join(format!(".{begun}-{}", std::process::id()));
+        fill(&temporary, tasks, ended).map_err(|error| {
+            // Incomplete results are of no use. An error of the removal is ignored, because it would hide the first
+            // one.
+            let _ = fs::remove_dir_all(&temporary);
             unwritable(&self.parent, &error)
         })?;
-        self.publish(&aside, begun).map_err(|error| {
-            let (aside, parent) = (aside.display(), self.parent.display());
-            Failure::new(format!("the results are whole in {aside}, but got no name in {parent}: {error}"))
-                .hint(format!("move {aside} to where you want it"))
+        self.publish(&temporary, begun).map_err(|error| {
+            let (temporary, parent) = (temporary.display(), self.parent.display());
+            Failure::new(format!(
+                "the results are complete in {temporary}, but could not be renamed in {parent}: {error}"
+            ))
+            .hint(format!("move {temporary} to where you want it"))
         })
     }
 
-    /// A directory that exists is never replaced.
-    fn publish(&self, aside: &Path, begun: &str) -> io::Result<PathBuf> {
+    /// Renames the directory to an unused name. An existing directory is never replaced.
+    fn publish(&self, temporary: &Path, begun: &str) -> io::Result<PathBuf> {
         let names = std::iter::once(begun.to_owned()).chain((2..).map(|number| format!("{begun}-{number}")));
         for name in names.take(MAX_SAME_SECOND as usize) {
             let path = self.parent.join(name);
-            match rename_new(aside, &path) {
+            match rename_new(temporary, &path) {
                 Ok(()) => return Ok(path),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -75,33 +79,33 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(here, from, here, to, flags) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::EXIST) => Err(io::ErrorKind::AlreadyExists.into()),
-        // Some filesystems, such as NFS, know no such rename.
+        // Some file systems, such as NFS, do not support this rename.
         Err(_) => rename_onto_empty(from, to),
     }
 }
 
-/// The directory that is made first keeps others off the name, and an empty one may be replaced.
+/// Reserves the name with an empty directory, which the rename may replace.
 fn rename_onto_empty(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir(to)?;
     fs::rename(from, to).inspect_err(|_| {
-        // It is empty, and nobody else's.
+        // The directory is empty and was made here.
         let _ = fs::remove_dir(to);
     })
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(format!("results cannot be written to {}: {error}", path.display()))
+    Failure::new(format!("cannot write results to {}: {error}", path.display()))
 }
 
 fn fill(directory: &Path, tasks: &TaskFile, ended: &[SwarmTaskResult]) -> io::Result<()> {
     fs::create_dir(directory)?;
     for task in ended {
-        // The names come back from the daemon; only those that were asked for become directories.
+        // The names come from the daemon; only names of the task file become directories.
         let Some(asked) = tasks.tasks.iter().find(|asked| asked.name.as_str() == task.name) else { continue };
         let own = directory.join(asked.name.as_str());
         fs::create_dir(&own)?;
         fs::write(own.join("stdout.txt"), text(&task.stdout))?;
-        fs::write(own.join("stderr.txt"), complaint(task))?;
+        fs::write(own.join("stderr.txt"), stderr_text(task))?;
         let meta = json!({
             "name": task.name,
             "success": task.success,
@@ -125,7 +129,7 @@ fn summary(ended: &[SwarmTaskResult]) -> Value {
                 "success": task.success,
                 "exit_code": task.exit_code,
                 "stdout": text(&task.stdout),
-                "stderr": complaint(task),
+                "stderr": stderr_text(task),
                 "workspace_id": task.workspace_id,
             })
         })
@@ -138,8 +142,8 @@ fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }
 
-/// What a task said on standard error, and what there is to say about it.
-pub(super) fn complaint(task: &SwarmTaskResult) -> String {
+/// The standard error of a task, with a note if the task timed out.
+pub(super) fn stderr_text(task: &SwarmTaskResult) -> String {
     let mut text = text(&task.stderr);
     if task.timed_out {
         text.push_str(&format!("\n[the task timed out after {TIMEOUT_SECS} s and was killed]\n"));
@@ -147,7 +151,7 @@ pub(super) fn complaint(task: &SwarmTaskResult) -> String {
     text
 }
 
-/// What was kept of a stream, with a line where some of it was not.
+/// The kept output of a stream, with a line in place of dropped bytes.
 fn text(output: &Captured) -> String {
     let (head, tail) = (&output.head.0, &output.tail.0);
     let lost = output.total_bytes.saturating_sub((head.len() + tail.len()) as u64);
@@ -183,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_a_directory_with_a_summary_and_one_directory_for_each_task() {
+    fn each_run_writes_its_own_result_directory() {
         let dir = tempfile::tempdir().unwrap();
         let (file, ended) = tasks();
         let results = Results::prepare(dir.path()).unwrap();
@@ -202,13 +206,13 @@ mod tests {
         assert_eq!(stderr, "begin\n[… 12 bytes were not kept …]\nend");
         let meta: Value = serde_json::from_slice(&fs::read(first.join("b/meta.json")).unwrap()).unwrap();
         assert_eq!((&meta["exit_code"], &meta["success"]), (&json!(3), &json!(false)));
-        // Nothing beside them: no file that was written aside, and no name that nobody asked for.
+        // There is nothing else: no temporary directory, and no directory for a name that is not in the task file.
         assert_eq!(fs::read_dir(dir.path().join(DIRECTORY)).unwrap().count(), 2);
         assert_eq!(fs::read_dir(&first).unwrap().count(), 3);
     }
 
     #[test]
-    fn results_that_get_no_name_are_kept_and_it_is_told_where() {
+    fn unnamed_results_are_kept_and_located() {
         let dir = tempfile::tempdir().unwrap();
         let (file, ended) = tasks();
         let results = Results::prepare(dir.path()).unwrap();
@@ -217,13 +221,13 @@ mod tests {
             fs::create_dir(results.parent.join(name)).unwrap();
         }
         let told = results.write_as("now", &file, &ended).unwrap_err().to_string();
-        let aside = results.parent.join(format!(".now-{}", std::process::id()));
-        assert!(told.contains(&aside.display().to_string()), "{told}");
-        assert!(aside.join("summary.json").exists());
+        let temporary = results.parent.join(format!(".now-{}", std::process::id()));
+        assert!(told.contains(&temporary.display().to_string()), "{told}");
+        assert!(temporary.join("summary.json").exists());
     }
 
     #[test]
-    fn without_help_of_the_filesystem_a_directory_that_exists_is_not_replaced_either() {
+    fn rename_onto_empty_never_replaces_a_directory() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         fs::create_dir(&from).unwrap();
@@ -240,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_to_is_found_out_before_anything_is_run() {
+    fn unwritable_results_place_is_refused_first() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(DIRECTORY), "a file").unwrap();
         assert!(Results::prepare(dir.path()).unwrap_err().to_string().contains(DIRECTORY));

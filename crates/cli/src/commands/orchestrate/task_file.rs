@@ -1,4 +1,4 @@
-//! The task file: TOML, checked as a whole before anything begins.
+//! Reads the task file. It is TOML and is checked as a whole before any task runs.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,19 +13,19 @@ use serde::Deserialize;
 use super::agent;
 use crate::failure::Failure;
 
-/// From the contract.
+/// The largest task file, and the most tasks; from the contract.
 const MAX_BYTES: u64 = 10 << 20;
 const MAX_TASKS: usize = 20;
 
-/// A prompt is one argument of the agent, of which Linux takes 128 KiB.
+/// The longest prompt. It is one argument of the agent, which Linux limits to 128 KiB.
 const MAX_PROMPT: usize = 96 << 10;
 
-/// What a machine takes as one command, for the same reason. The prompt is in it in quotes, which may make it longer.
+/// The longest command of a guest, for the same reason. It contains the prompt in quotes, which may make it longer.
 const MAX_COMMAND: usize = 127 << 10;
 
 const _: () = assert!(MAX_PROMPT < MAX_COMMAND);
 
-/// Bytes of a question to the notes, and questions of one task.
+/// The most bytes of a query to the notes, and the most queries of one task.
 const MAX_QUERY: usize = 1024;
 const MAX_QUERIES: usize = 20;
 
@@ -36,7 +36,7 @@ const WORKDIR: &str = "/workspace";
 pub(super) struct TaskFile {
     /// Name or id.
     pub(super) golden_workspace: String,
-    #[serde(default = "golden")]
+    #[serde(default = "default_snapshot_name")]
     pub(super) snapshot_name: String,
     #[serde(default)]
     pub(super) mcp_bridge: bool,
@@ -47,7 +47,7 @@ pub(super) struct TaskFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Task {
-    /// Becomes the name of a workspace and of a directory.
+    /// Part of the name of its worker, and the name of its result directory.
     pub(super) name: TaskName,
     pub(super) prompt: String,
     #[serde(default)]
@@ -62,15 +62,15 @@ impl Task {
     }
 }
 
-/// What `workspace_prepare` calls its snapshot.
-fn golden() -> String {
+/// The default snapshot: `workspace_prepare` gives it this name.
+fn default_snapshot_name() -> String {
     "golden".to_owned()
 }
 
 impl TaskFile {
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let shown = path.display();
-        let unreadable = |error| Failure::usage(format!("the task file {shown} cannot be read: {error}"));
+        let unreadable = |error| Failure::usage(format!("cannot read the task file {shown}: {error}"));
         let mut text = String::new();
         let file = File::open(path).map_err(unreadable)?;
         let read = file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
@@ -78,8 +78,8 @@ impl TaskFile {
             return Err(Failure::usage(format!("the task file {shown} is larger than {MAX_BYTES} bytes")));
         }
         Self::parse(&text).map_err(|problem| {
-            Failure::usage(format!("the task file {shown}: {problem}"))
-                .hint("docs/orchestrate.md shows a whole one")
+            Failure::usage(format!("invalid task file {shown}: {problem}"))
+                .hint("docs/orchestrate.md has a complete example")
         })
     }
 
@@ -95,9 +95,9 @@ impl TaskFile {
         let mut names = BTreeSet::new();
         for task in &file.tasks {
             task.check().map_err(|problem| format!("task {}: {problem}", task.name))?;
-            // Directories of some filesystems do not tell cases apart.
+            // Some file systems ignore case in names of directories.
             if !names.insert(task.name.as_str().to_ascii_lowercase()) {
-                return Err(format!("two tasks are called {}", task.name));
+                return Err(format!("two tasks are named {}", task.name));
             }
         }
         Ok(file)
@@ -121,19 +121,19 @@ impl Task {
         let command = agent::command(&self.prompt).len();
         if command > MAX_COMMAND {
             return Err(format!(
-                "the prompt becomes a command of {command} bytes, of which a machine takes {MAX_COMMAND}; each ' in it \
-                 takes four"
+                "the quoted prompt makes a command of {command} bytes; at most {MAX_COMMAND} are allowed, and each ' in \
+                 it takes four"
             ));
         }
-        // It is a file in the directory of every run.
+        // The summary is a file in the directory of every run.
         if self.name.as_str().eq_ignore_ascii_case("summary.json") {
-            return Err("this name is taken by the summary".to_owned());
+            return Err("this name is reserved for the summary".to_owned());
         }
         if let Some(workdir) = &self.workdir {
             GuestPath::parse(workdir).map_err(|error| format!("workdir: {error}"))?;
         }
         if self.vault_context.len() > MAX_QUERIES {
-            return Err(format!("at most {MAX_QUERIES} questions to the notes are allowed"));
+            return Err(format!("at most {MAX_QUERIES} vault_context queries are allowed"));
         }
         let is_good = |query: &VaultQuery| (1..=MAX_QUERY).contains(&query.query.len());
         match self.vault_context.iter().all(is_good) {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_file_is_read_and_what_is_left_out_has_its_default() {
+    fn task_file_fields_have_defaults() {
         let text = "[[tasks]]\nname = \"a\"\nprompt = \"do\"\n\
                     [[tasks]]\nname = \"b\"\nprompt = \"more\"\nworkdir = \"/src\"\n\
                     [[tasks.vault_context]]\nquery = \"api\"\n\
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_at_most_ten_mebibytes() {
+    fn task_file_size_is_limited_to_10_mib() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tasks.toml");
         let text = "golden_workspace = \"gold\"\n[[tasks]]\nname = \"a\"\nprompt = \"do\"\n#";
@@ -179,15 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_named() {
+    fn task_file_mistakes_are_named() {
         let task = |name: &str, rest: &str| format!("[[tasks]]\nname = \"{name}\"\n{rest}\n");
         let good = task("a", "prompt = \"x\"");
         let long = "x".repeat(MAX_PROMPT + 1);
         let quoted = "'".repeat(MAX_PROMPT / 2);
         for (tasks, words) in [
             (String::new(), "1 to 20 tasks"),
-            (good.repeat(2), "two tasks are called a"),
-            (good.clone() + &task("A", "prompt = \"x\""), "two tasks are called A"),
+            (good.repeat(2), "two tasks are named a"),
+            (good.clone() + &task("A", "prompt = \"x\""), "two tasks are named A"),
             ((0..21).map(|n| task(&format!("t{n}"), "prompt = \"x\"")).collect(), "not 21"),
             (task("../x", "prompt = \"x\""), "task name"),
             (task("..", "prompt = \"x\""), "task name"),

@@ -1,4 +1,4 @@
-//! `agentiso serve --http`: each session over HTTP is a connection to the daemon of its own, as over standard streams.
+//! `agentiso serve --http`: serves MCP over HTTP. Each HTTP session has its own connection to the daemon.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,16 +20,16 @@ use crate::{output, runtime};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct HttpArguments {
-    /// Serve MCP over HTTP at this address and port instead; port 0 takes a free one
+    /// Serve MCP over HTTP on this address and port; port 0 picks a free port
     #[arg(long = "http", value_name = "ADDR")]
     address: Option<SocketAddr>,
-    /// Allow an address that other hosts can reach
+    /// Allow an address that is reachable from other hosts
     #[arg(long = "http-allow-remote", requires = "address")]
     allow_remote: bool,
-    /// A further name, with or without port, under which clients may address this server; may be repeated
+    /// Accept this host name, with or without port, in requests; may be repeated
     #[arg(long = "http-host", value_name = "NAME", requires = "address")]
     hosts: Vec<String>,
-    /// A file of mode 0600 with the token, instead of http-token beside the state file
+    /// File with the token, mode 0600 [default: http-token next to the state file]
     #[arg(long, value_name = "FILE", requires = "address")]
     token_file: Option<PathBuf>,
 }
@@ -48,14 +48,14 @@ pub(super) fn run(
     metrics: Option<u16>,
 ) -> Result<ExitCode, Failure> {
     if !address.ip().to_canonical().is_loopback() && !arguments.allow_remote {
-        let sentence = format!("{address} can be reached from other hosts, and HTTP is not encrypted");
+        let sentence = format!("{address} is reachable from other hosts, and HTTP is not encrypted");
         return Err(Failure::usage(sentence).hint(
-            "use 127.0.0.1, or --http-allow-remote if what is between you and your clients can be trusted",
+            "use 127.0.0.1, or --http-allow-remote if you trust the network between you and your clients",
         ));
     }
     runtime::runtime()?.block_on(async {
         serve_metrics(context, metrics).await?;
-        // Before the first client comes: it makes the directories, and says what is wrong to whoever can mend it.
+        // Connects before the first client does: this makes the directories, and the user sees any error.
         Client::open(context).await?;
         let default = context.config.paths.http_token();
         let token = match &arguments.token_file {
@@ -64,7 +64,7 @@ pub(super) fn run(
         };
         let listener = TcpListener::bind(address)
             .await
-            .map_err(|error| Failure::new(format!("{address} cannot be listened on: {error}")))?;
+            .map_err(|error| Failure::new(format!("cannot listen on {address}: {error}")))?;
         let local = listener.local_addr()?;
         output::line(&format!("MCP at http://{local}/mcp"))?;
         let token_path = arguments.token_file.as_ref().unwrap_or(&default);
@@ -74,8 +74,8 @@ pub(super) fn run(
         let front = Arc::new(Front::new(backend, Settings::CLIENTS));
         let serving = listen(front, listener, arguments.hosts.clone(), stop.clone());
         tokio::pin!(serving);
-        let mut terminated = signal(SignalKind::terminate()).map_err(runtime::no_signals)?;
-        let mut interrupted = signal(SignalKind::interrupt()).map_err(runtime::no_signals)?;
+        let mut terminated = signal(SignalKind::terminate()).map_err(runtime::signal_failure)?;
+        let mut interrupted = signal(SignalKind::interrupt()).map_err(runtime::signal_failure)?;
         tokio::select! {
             () = &mut serving => return Ok(ExitCode::SUCCESS),
             _ = terminated.recv() => {}

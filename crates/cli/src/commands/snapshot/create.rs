@@ -1,4 +1,4 @@
-//! `agentiso snapshot create`.
+//! `agentiso snapshot create`: takes a snapshot of a running workspace.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::{output, runtime};
 
 /// Take a snapshot of a running workspace
 ///
-/// Everything the workspace has written is in it. The workspace goes on, after a pause of milliseconds.
+/// It contains everything that the workspace has written. The workspace is paused for a few milliseconds.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -23,10 +23,10 @@ Examples:
 pub(crate) struct Arguments {
     /// Name, id, or the beginning of an id
     workspace: String,
-    /// The snapshot's name: letters, digits, '.', '_' or '-'
+    /// Name of the snapshot: letters, digits, '.', '_' or '-'
     #[arg(value_parser = parse_name)]
     name: SnapshotName,
-    /// Keep memory and running processes as well as the disk
+    /// Include memory and running processes
     #[arg(long, short)]
     memory: bool,
     /// Print JSON
@@ -54,7 +54,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     } else {
         let what = if made.snapshot.has_memory { "disk and memory" } else { "the disk" };
         output::line(&format!(
-            "snapshot {} of {} holds {what}; the workspace paused for {pause_ms:.1} ms",
+            "snapshot {} of {} contains {what}; the workspace was paused for {pause_ms:.1} ms",
             made.snapshot.name, made.workspace.name
         ))?;
     }

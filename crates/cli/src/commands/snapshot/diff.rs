@@ -1,4 +1,4 @@
-//! `agentiso snapshot diff`.
+//! `agentiso snapshot diff`: shows the differences between a workspace and a snapshot.
 
 use std::process::ExitCode;
 
@@ -12,9 +12,9 @@ use crate::failure::Failure;
 use crate::progress::Display;
 use crate::{output, runtime};
 
-/// Show how a workspace differs from a snapshot
+/// Show what changed in a workspace since a snapshot
 ///
-/// A path that was added is marked A, a modified one M, a removed one D.
+/// Paths are marked A (added), M (modified) or D (removed).
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -49,7 +49,7 @@ fn render(diff: &SnapshotDiff) -> String {
     let bytes = output::size(diff.changed_bytes);
     let Some(paths) = &diff.paths else {
         let reason = diff.paths_unknown.as_deref().unwrap_or("the file systems could not be compared");
-        return format!("{bytes} in changed blocks; which paths changed is not known: {reason}");
+        return format!("{bytes} in changed blocks; the changed paths are unknown: {reason}");
     };
     let mut lines = Vec::new();
     let mut list = |mark: char, changed: &[ChangedPath], total: u64| {
@@ -69,7 +69,7 @@ fn render(diff: &SnapshotDiff) -> String {
     lines.join("\n")
 }
 
-/// A guest chooses its file names, so they are shown on one line whatever is in them.
+/// One changed path. The guest chooses its file names, so control characters are escaped to keep it on one line.
 fn line(mark: char, changed: &ChangedPath) -> String {
     let path = output::one_line(&changed.path);
     match changed.kind.as_str() {
@@ -110,15 +110,12 @@ D /link
     }
 
     #[test]
-    fn without_paths_the_reason_is_told() {
+    fn diff_without_paths_gives_the_reason() {
         let diff = SnapshotDiff {
             changed_bytes: 512,
             paths: None,
             paths_unknown: Some("it is not ext4".to_owned()),
         };
-        assert_eq!(
-            render(&diff),
-            "512 B in changed blocks; which paths changed is not known: it is not ext4"
-        );
+        assert_eq!(render(&diff), "512 B in changed blocks; the changed paths are unknown: it is not ext4");
     }
 }

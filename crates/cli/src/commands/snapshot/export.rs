@@ -1,4 +1,4 @@
-//! `agentiso snapshot export`.
+//! `agentiso snapshot export`: writes a snapshot to one file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,10 +14,10 @@ use crate::failure::Failure;
 use crate::progress::Display;
 use crate::{output, runtime};
 
-/// Write a snapshot into one file, for a backup or another host
+/// Export a snapshot to a single file, as a backup or for another host
 ///
-/// The file holds the whole disk and, if the snapshot has it, the memory; it needs nothing else. Only you can read
-/// it: all that was on the disk and in the memory is in it, keys and passwords included. The workspace may run.
+/// The file is self-contained: it has the whole disk and, if the snapshot has it, the memory, including any keys and
+/// passwords in them. Only you can read it. The workspace may be running.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -28,9 +28,9 @@ pub(crate) struct Arguments {
     workspace: String,
     #[arg(value_parser = parse_name)]
     snapshot: SnapshotName,
-    /// Where to
+    /// File to write
     file: PathBuf,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long, short)]
     force: bool,
     /// Print JSON
@@ -55,7 +55,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     } else {
         let what = if exported.has_memory { "disk and memory" } else { "the disk" };
         let (bytes, content) = (output::size(exported.file_bytes), output::size(exported.content_bytes));
-        output::line(&format!("{} has {bytes} and holds {what} ({content})", exported.file))?;
+        output::line(&format!("{} ({bytes}) contains {what} ({content})", exported.file))?;
     }
     Ok(ExitCode::SUCCESS)
 }

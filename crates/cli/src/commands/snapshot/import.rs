@@ -1,4 +1,4 @@
-//! `agentiso snapshot import`.
+//! `agentiso snapshot import`: makes a workspace from an exported snapshot.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,13 +15,13 @@ use crate::failure::Failure;
 use crate::progress::Display;
 use crate::{output, runtime};
 
-/// Make a workspace from a file that `agentiso snapshot export` wrote
+/// Create a workspace from a file written by `agentiso snapshot export`
 ///
-/// It runs as the snapshot was, and has that snapshot. Its processes go on if their memory is in the file and was
-/// taken on a host of the same kind: the same QEMU, kernel and processor. Otherwise it boots from its disk, and what
-/// differs is said.
+/// The workspace starts in the state of the snapshot, and has that snapshot. Its processes continue if the file has their
+/// memory and it was taken on a host with the same QEMU, kernel and processor. Otherwise the workspace boots from its disk,
+/// and the differences are printed.
 ///
-/// A file that was cut off or changed is refused. That says nothing of who made it: take memory only from people you
+/// A truncated or modified file is refused. This check does not tell who made the file: import memory only from people you
 /// trust.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -31,10 +31,10 @@ Examples:
   agentiso snapshot import untrusted.agentiso --disk-only")]
 pub(crate) struct Arguments {
     file: PathBuf,
-    /// The workspace's name [default: the name in the file]
+    /// Name of the new workspace [default: the name in the file]
     #[arg(value_parser = |text: &str| WorkspaceName::parse(text).map_err(|error| error.to_string()))]
     name: Option<WorkspaceName>,
-    /// Leave the memory out; the workspace boots from its disk
+    /// Ignore the memory; the workspace boots from its disk
     #[arg(long)]
     disk_only: bool,
     /// Print JSON
@@ -78,9 +78,9 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
 
 fn sentence(imported: &ImportResult) -> String {
     let processes = match imported.workspace.rung {
-        Some(Rung::Memory) => "its processes go on from there",
+        Some(Rung::Memory) => "its processes continue from there",
         Some(Rung::Pool | Rung::ImageTemplate | Rung::BareTemplate | Rung::ColdBoot) | None => {
-            "without the processes it had"
+            "freshly booted, without its processes"
         }
     };
     let (workspace, snapshot) = (&imported.workspace, &imported.snapshot.name);

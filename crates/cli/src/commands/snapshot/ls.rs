@@ -1,4 +1,4 @@
-//! `agentiso snapshot ls`.
+//! `agentiso snapshot ls`: lists the snapshots of a workspace.
 
 use std::process::ExitCode;
 
@@ -10,10 +10,10 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// List the snapshots of a workspace, the oldest first
+/// List the snapshots of a workspace, oldest first
 ///
-/// FREES is what removing one would give back, HOLDS everything it refers to, shared with others or not. The
-/// workspace's state descends from the one marked with a star.
+/// FREES is the space that removing the snapshot would free, HOLDS all the space it refers to, including shared space. A star
+/// marks the snapshot that the workspace's current state is based on.
 #[derive(clap::Args, Debug)]
 #[command(
     visible_alias = "list",
@@ -36,7 +36,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     if arguments.json {
         output::json(&snapshots)?;
     } else if snapshots.is_empty() {
-        output::line(&format!("no snapshots; `agentiso snapshot create {workspace} NAME` takes one"))?;
+        output::line(&format!("no snapshots; take one with `agentiso snapshot create {workspace} NAME`"))?;
     } else {
         output::line(&render(&snapshots, Timestamp::now()))?;
     }
@@ -68,7 +68,7 @@ mod tests {
     use agentiso_core::ids::SnapshotId;
 
     #[test]
-    fn the_table_tells_what_each_snapshot_costs_and_who_needs_it() {
+    fn snapshot_table_shows_sizes_parents_and_forks() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         let first = Snapshot {
             id: SnapshotId::random(),

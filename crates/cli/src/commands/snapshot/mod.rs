@@ -1,4 +1,4 @@
-//! `agentiso snapshot`: states of a workspace to come back to.
+//! `agentiso snapshot`: takes, lists, compares, removes, exports and imports snapshots.
 
 mod create;
 mod diff;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 
 /// Take, list, compare, remove, export and import snapshots of a workspace
 ///
-/// `agentiso restore` goes back to one, `agentiso fork` makes new workspaces from one, `agentiso tree` draws all.
+/// `agentiso restore` goes back to a snapshot, `agentiso fork` creates workspaces from one, `agentiso tree` shows them all.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -46,7 +46,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
     }
 }
 
-/// Turns text from the command line into a snapshot's name.
+/// Parses a snapshot's name from the command line.
 pub(super) fn parse_name(text: &str) -> Result<SnapshotName, String> {
     SnapshotName::parse(text).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! `agentiso snapshot rm`.
+//! `agentiso snapshot rm`: removes snapshots of a workspace.
 
 use std::process::ExitCode;
 
@@ -10,9 +10,9 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// Remove snapshots of a workspace and give back the space that only they hold
+/// Remove snapshots of a workspace and free the space that only they use
 ///
-/// Refused while workspaces exist that were forked from it. Snapshots taken after it stay.
+/// A snapshot cannot be removed while forks of it exist. Later snapshots are kept.
 #[derive(clap::Args, Debug)]
 #[command(
     visible_alias = "remove",

@@ -1,4 +1,4 @@
-//! The drawing of the tree, from values alone.
+//! Draws the tree of workspaces and snapshots. It makes no calls.
 //!
 //! ```text
 //! ● dev               a workspace
@@ -17,13 +17,13 @@ use jiff::Timestamp;
 use crate::commands::status::state_word;
 use crate::output;
 
-/// Workspaces with what descends from them.
+/// Workspaces with their snapshots and forks.
 pub(super) struct Tree<'a> {
     all: &'a [Workspace],
     roots: Vec<&'a Workspace>,
 }
 
-/// Something that hangs below a snapshot.
+/// A child of a snapshot or a workspace.
 enum Child<'a> {
     Snapshot(&'a Snapshot),
     Fork(&'a Workspace),
@@ -32,12 +32,12 @@ enum Child<'a> {
 type Row = [String; 5];
 
 impl<'a> Tree<'a> {
-    /// All workspaces. A fork whose snapshot is gone stands by itself.
+    /// The tree of all workspaces. A fork whose snapshot is gone is a root.
     pub(super) fn whole(all: &'a [Workspace]) -> Self {
         Self { all, roots: all.iter().filter(|workspace| !is_attached(all, workspace)).collect() }
     }
 
-    /// One workspace and what descends from it.
+    /// The tree of one workspace and its descendants.
     pub(super) fn below(all: &'a [Workspace], root: &'a Workspace) -> Self {
         Self { all, roots: vec![root] }
     }
@@ -57,7 +57,7 @@ impl<'a> Tree<'a> {
         let mut drawing = Drawing { tree: self, now, rows: Vec::new() };
         for root in &self.roots {
             let note = root.forked_from.as_ref().map(|origin| {
-                let gone = if is_attached(self.all, root) { "" } else { ", which is gone" };
+                let gone = if is_attached(self.all, root) { "" } else { " (removed)" };
                 format!("forked from {} @{}{gone}", origin.source_workspace_name, origin.snapshot_name)
             });
             drawing.workspace("", "", "", root, note);
@@ -73,7 +73,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Whether a workspace is a fork of a snapshot that is still there.
+/// Whether a workspace is a fork of a snapshot that still exists.
 fn is_attached(all: &[Workspace], workspace: &Workspace) -> bool {
     workspace.forked_from.as_ref().is_some_and(|origin| {
         all.iter().flat_map(|source| &source.snapshots).any(|snapshot| snapshot.id == origin.snapshot_id)
@@ -87,8 +87,8 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// `before` is what stands left of everything below the parent, `branch` leads to this workspace and `under`
-    /// replaces it in the lines below.
+    /// `before` is the indentation of all lines below the parent, `branch` leads to this workspace, and `under`
+    /// replaces `branch` in the lines below it.
     fn workspace(
         &mut self,
         before: &str,
@@ -127,7 +127,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// A snapshot and those after it, straight down until several descend from one.
+    /// A snapshot and its descendants, straight down until one has several children.
     fn line_of_descent(
         &mut self,
         before: &str,
@@ -218,8 +218,8 @@ mod tests {
         fork
     }
 
-    /// dev with a line of three snapshots, of which the middle one was forked twice and the last one branches; one of
-    /// the forks was snapshotted and forked again.
+    /// Workspace dev with a line of three snapshots, of which the middle one was forked twice and the last one
+    /// branches. One of the forks was snapshotted and forked again.
     fn family() -> Vec<Workspace> {
         let two = Snapshot { has_memory: true, used_bytes: Some(256 << 20), ..snapshot("two", Some("one")) };
         let five = Snapshot { current: true, used_bytes: None, ..snapshot("five", Some("three")) };
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_family_is_one_tree_and_an_orphan_stands_by_itself() {
+    fn orphaned_fork_is_its_own_root() {
         let all = family();
         let expected = "\
 NAME                  STATE                 SIZE       CREATED
@@ -258,12 +258,12 @@ NAME                  STATE                 SIZE       CREATED
    @three             snapshot              1.0 MiB    60 minutes ago
    ├─ @four           snapshot              1.0 MiB    60 minutes ago
    └─ @five           snapshot                         60 minutes ago  ◀ current
-● orphan              running               3.0 MiB    2 hours ago     forked from gone @base, which is gone";
+● orphan              running               3.0 MiB    2 hours ago     forked from gone @base (removed)";
         assert_eq!(Tree::whole(&all).draw(at(0)), expected);
     }
 
     #[test]
-    fn a_part_of_the_tree_begins_with_where_it_came_from() {
+    fn subtree_root_shows_its_origin() {
         let all = family();
         let drawn = Tree::below(&all, &all[1]).draw(at(0));
         let lines: Vec<&str> = drawn.lines().collect();
@@ -275,7 +275,7 @@ NAME                  STATE                 SIZE       CREATED
     }
 
     #[test]
-    fn a_hundred_snapshots_in_a_row_stay_narrow() {
+    fn linear_snapshots_are_not_indented() {
         let names: Vec<String> = (0..100).map(|number| format!("step-{number}")).collect();
         let snapshots = (0..100).map(|n| snapshot(&names[n], n.checked_sub(1).map(|n| names[n].as_str())));
         let all = vec![workspace("long", "running", snapshots.collect())];
@@ -285,7 +285,7 @@ NAME                  STATE                 SIZE       CREATED
     }
 
     #[test]
-    fn a_snapshot_whose_parent_is_not_there_is_a_beginning() {
+    fn snapshot_with_missing_parent_is_first_level() {
         let all = vec![workspace("w", "stopped", vec![snapshot("a", Some("lost")), snapshot("b", None)])];
         let drawn = Tree::whole(&all).draw(at(0));
         let starts = ["● ", "○ w", "├─ @a", "└─ @b"];

@@ -1,4 +1,4 @@
-//! `agentiso tree`: where every workspace and snapshot came from.
+//! `agentiso tree`: draws the origin of every workspace and snapshot as a tree.
 
 mod draw;
 
@@ -13,11 +13,11 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// Draw workspaces, their snapshots and forks as a tree
+/// Show workspaces, snapshots and forks as a tree
 ///
-/// Workspaces have a dot (full if they run), snapshots an @. A snapshot straight below another was taken after it;
-/// where several descend from one, and for forks, the tree branches. The size of a workspace is all that its disk
-/// and snapshots take; that of a snapshot is what removing it would give back.
+/// Workspaces are marked with a dot (filled if running), snapshots with an @. A snapshot directly below another was taken
+/// after it; the tree branches at forks and where several snapshots have the same parent. The size of a workspace is the
+/// space of its disk and snapshots; the size of a snapshot is the space that removing it would free.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +25,7 @@ Examples:
   agentiso tree dev
   agentiso tree --json | jq -r '.[] | select(.forked_from.snapshot_name == \"clean\") | .name'")]
 pub(crate) struct Arguments {
-    /// Only this workspace and what descends from it: name, id, or the beginning of an id
+    /// Only this workspace and its descendants: name, id, or the beginning of an id
     workspace: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -42,7 +42,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         let values: Vec<Value> = tree.workspaces().into_iter().map(value).collect();
         output::json(&values)?;
     } else if workspaces.is_empty() {
-        output::line("no workspaces; `agentiso create` makes one")?;
+        output::line("no workspaces; create one with `agentiso create`")?;
     } else {
         output::line(&tree.draw(Timestamp::now()))?;
     }
@@ -53,12 +53,12 @@ fn find<'a>(workspaces: &'a [Workspace], wanted: &str) -> Result<&'a Workspace, 
     let resolved = resolve_in(workspaces, wanted)?;
     let known = |workspace: &&Workspace| workspace.name == resolved || workspace.id.to_string() == resolved;
     workspaces.iter().find(known).ok_or_else(|| {
-        Failure::new(format!("no workspace {wanted:?} exists")).hint("`agentiso ps` shows all workspaces")
+        Failure::new(format!("there is no workspace {wanted:?}")).hint("`agentiso ps` lists all workspaces")
     })
 }
 
-/// Flat, with `parent` and `forked_from` for the edges: a long line of snapshots must not nest deeper than readers
-/// of JSON allow.
+/// The JSON of a workspace. The list is flat, with `parent` and `forked_from` as edges, because a long line of
+/// snapshots would nest deeper than JSON parsers allow.
 fn value(workspace: &Workspace) -> Value {
     json!({
         "workspace_id": workspace.id,

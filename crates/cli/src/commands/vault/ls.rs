@@ -1,4 +1,4 @@
-//! `agentiso vault ls`.
+//! `agentiso vault ls`: lists notes and folders.
 
 use std::process::ExitCode;
 
@@ -20,9 +20,9 @@ Examples:
   agentiso vault ls -r --json | jq -r '.[] | select(.is_dir | not) | .path'"
 )]
 pub(crate) struct Arguments {
-    /// A folder of the vault; without one, all of it
+    /// Folder in the vault [default: the whole vault]
     folder: Option<String>,
-    /// What is in folders below as well
+    /// Include subfolders
     #[arg(long, short)]
     recursive: bool,
     /// Print JSON
@@ -42,7 +42,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         output::line(&render(&listing.entries))?;
     }
     if !listing.complete {
-        return Err(Failure::new("time ran out before everything was listed"));
+        return Err(Failure::new("timed out before everything was listed"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_are_told_from_notes() {
+    fn vault_folders_end_with_a_slash() {
         let entries = [
             Entry { path: "a".to_owned(), is_dir: true, size: None },
             Entry { path: "a/b.md".to_owned(), is_dir: false, size: Some(3) },

@@ -1,6 +1,6 @@
-//! `agentiso vault`: the notes of agents, for people.
+//! `agentiso vault`: shows and searches the notes of clients.
 //!
-//! Notes are files of the host and need no daemon; what reads them here is what the tool `vault` reads them with.
+//! Notes are files of the host, so these commands need no daemon. They use the same code as the tool `vault`.
 
 mod ls;
 mod read;
@@ -16,8 +16,8 @@ use crate::failure::Failure;
 
 /// Read and search the notes that agents keep
 ///
-/// The notes are files below vault.path of the configuration; edit them with any editor. Agents use them through the
-/// tool `vault`.
+/// The notes are files in the directory vault.path of the configuration; edit them with any editor. Agents use them through
+/// the tool `vault`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -47,7 +47,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
 fn open(context: &Context) -> Result<Vault, Failure> {
     let config = &context.config.vault;
     if !config.enabled {
-        return Err(Failure::new("notes are switched off")
+        return Err(Failure::new("the vault is disabled")
             .hint("set vault.enabled and vault.path in the configuration"));
     }
     Ok(Vault::new(Settings {
@@ -59,10 +59,10 @@ fn open(context: &Context) -> Result<Vault, Failure> {
 
 fn failed(error: VaultError) -> Failure {
     let hint = match &error {
-        VaultError::Root { .. } => Some("make the directory that vault.path in the configuration names"),
-        VaultError::NotFound { .. } => Some("`agentiso vault ls --recursive` shows all notes"),
-        VaultError::IsFolder { .. } => Some("`agentiso vault ls` shows what a folder holds"),
-        VaultError::Pattern { .. } => Some("leave --regex out to look for plain text"),
+        VaultError::Root { .. } => Some("create the directory, or set vault.path in the configuration"),
+        VaultError::NotFound { .. } => Some("`agentiso vault ls --recursive` lists all notes"),
+        VaultError::IsFolder { .. } => Some("`agentiso vault ls` lists the contents of a folder"),
+        VaultError::Pattern { .. } => Some("omit --regex to search for plain text"),
         VaultError::Path { .. }
         | VaultError::Exists { .. }
         | VaultError::NotFolder { .. }
@@ -80,7 +80,7 @@ fn failed(error: VaultError) -> Failure {
     Failure::new(error.to_string()).maybe_hint(hint.map(str::to_owned))
 }
 
-/// A path that cannot be one of the vault is a mistake on the command line.
+/// Turns an invalid path into a usage failure.
 fn parsed<T, E: std::fmt::Display>(path: &str, parsed: Result<T, E>) -> Result<T, Failure> {
-    parsed.map_err(|problem| Failure::usage(format!("path {path:?} cannot be used: {problem}")))
+    parsed.map_err(|problem| Failure::usage(format!("invalid path {path:?}: {problem}")))
 }

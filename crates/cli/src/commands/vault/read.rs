@@ -1,4 +1,4 @@
-//! `agentiso vault read`.
+//! `agentiso vault read`: prints a note.
 
 use std::process::ExitCode;
 

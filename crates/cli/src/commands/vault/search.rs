@@ -1,4 +1,4 @@
-//! `agentiso vault search`.
+//! `agentiso vault search`: searches the notes line by line.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::output;
 
 /// Search the notes, line by line
 ///
-/// Prints path, line number and line of what matches. Upper and lower case differ. Ends with 1 if nothing matches.
+/// Prints path, line number and text of matching lines. The search is case-sensitive. Exits with 1 if nothing matches.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -19,22 +19,22 @@ Examples:
   agentiso vault search --regex 'v[0-9]+\\.[0-9]+' --prefix releases
   agentiso vault search deploy --tag web --json | jq -r '.[].path' | sort -u")]
 pub(crate) struct Arguments {
-    /// What to look for
+    /// Text to search for
     #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     query: String,
-    /// The query is a regular expression
+    /// Treat the query as a regular expression
     #[arg(long)]
     regex: bool,
-    /// Only in this folder, or in notes whose path begins so
+    /// Search only this folder, or notes whose path begins with this
     #[arg(long, value_name = "PATH")]
     prefix: Option<String>,
-    /// Only in notes that have this tag
+    /// Search only notes with this tag
     #[arg(long)]
     tag: Option<String>,
-    /// Show at most so many lines
+    /// Show at most this many matches
     #[arg(long, value_name = "COUNT", default_value_t = MAX_HITS)]
     max: usize,
-    /// Print JSON, with the lines around each
+    /// Print JSON, with the lines around each match
     #[arg(long)]
     json: bool,
 }
@@ -59,7 +59,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         output::line(&found.hits.iter().map(render).collect::<Vec<_>>().join("\n"))?;
     }
     if !found.complete {
-        return Err(Failure::new("time ran out before all notes were looked at"));
+        return Err(Failure::new("timed out before all notes were searched"));
     }
     Ok(if found.total == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hit_is_one_line_whatever_the_note_holds() {
+    fn vault_hit_escapes_control_characters() {
         let (line, context) = ("a\x1b[31mb".to_owned(), String::new());
         let hit = Hit { path: "n.md".to_owned(), line_number: 3, line, context };
         assert_eq!(render(&hit), "n.md:3: a\\u{1b}[31mb");

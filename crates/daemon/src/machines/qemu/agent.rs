@@ -1,5 +1,5 @@
-//! The guest agent's client, spoken to in this crate's words. Each call takes the connection that is there, or
-//! has a broken one mended first.
+//! Adapts the client of the guest agent to this crate's types. Each call uses the existing connection, or has a
+//! broken one re-established first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl GuestAgent for QemuAgent {
                 client.read_file(path.as_str(), offset, Some(limit)).await.map_err(agent_failure)?;
             let info = reader.info();
             let mut data = BytesMut::new();
-            // The reader lets no more through than was asked for.
+            // The reader never returns more than was asked for.
             while let Some(piece) = reader.next().await.map_err(agent_failure)? {
                 data.extend_from_slice(&piece);
             }

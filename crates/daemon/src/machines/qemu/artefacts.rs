@@ -1,4 +1,4 @@
-//! What machines boot from: the kernel, the initramfs and the images that are there. Nothing is fetched here.
+//! Finds the files that VMs boot from: the kernel, the initramfs and the images. Nothing is downloaded here.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::machines::{ImageFailure, ImageRef};
 
 #[derive(Debug, Error)]
 pub(super) enum ArtefactError {
-    #[error("no kernel is there; `agentiso init` fetches one")]
+    #[error("no kernel yet; run `agentiso init`")]
     NoKernel,
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -43,7 +43,7 @@ pub(super) async fn boot_files(config: &Config) -> Result<BootFiles, ArtefactErr
                 vmlinuz: vmlinuz.clone(),
                 modules: modules.is_dir().then_some(modules),
             };
-            // Files of the host: copied, not fetched.
+            // These are files of the host: they are copied, not downloaded.
             agentiso_image::kernel::ensure(&dirs, &source, false, &silent).await?
         }
         None => {
@@ -84,7 +84,7 @@ pub(super) fn base_image(config: &Config, name: &ImageName) -> Result<BaseImage,
     })
 }
 
-/// Where an image's disk is; whether it is there is for its user to find out.
+/// The path of an image's disk; the user of the path has to check that it exists.
 pub(super) fn disk_of(config: &Config, name: &ImageName) -> PathBuf {
     config.paths.images.join(name.as_str()).join("disk.qcow2")
 }

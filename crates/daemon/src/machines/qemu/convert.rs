@@ -1,4 +1,4 @@
-//! Between the words of this crate and those of `agentiso-host`.
+//! Converts between the types of this crate and those of `agentiso-host`.
 
 use agentiso_core::address::mac_for;
 use agentiso_core::config::{Backend, Config};
@@ -43,7 +43,7 @@ pub(super) fn spec(config: &Config, spec: &MachineSpec, on_spawn: OnSpawn) -> ag
                 address: spec.address,
                 prefix: subnet.prefix,
                 gateway: subnet.gateway,
-                // The gateway asks the configured servers, if the policy lets it.
+                // The gateway asks the configured servers, if the policy allows it.
                 dns: vec![subnet.gateway],
             }),
         },

@@ -1,4 +1,4 @@
-//! Jobs in the words of this crate and of `agentiso-host`.
+//! Converts jobs between the types of this crate and those of `agentiso-host`.
 
 use agentiso_host::agent;
 

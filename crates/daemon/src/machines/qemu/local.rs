@@ -1,4 +1,4 @@
-//! Connections of programs in a guest, in the words of this crate.
+//! Converts the local connections of `agentiso-host` to the types of this crate.
 
 use agentiso_host::agent::LocalListener;
 use futures::{FutureExt, StreamExt};

@@ -1,4 +1,4 @@
-//! A running QEMU as this crate sees it.
+//! A running QEMU process as an implementation of [`Machine`].
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Real machines: QEMU through `agentiso-host`, kernels and images from `agentiso-image`.
+//! Real VMs: QEMU through `agentiso-host`, with kernels and images from `agentiso-image`.
 //!
-//! [`artefacts`] finds what machines boot from, [`convert`] translates words between the crates, [`machine`] and
-//! [`agent`] wrap what runs.
+//! [`artefacts`] finds the files that VMs boot from, [`convert`] translates types between the crates, and
+//! [`machine`] and [`agent`] wrap the running VM.
 
 mod agent;
 mod artefacts;
@@ -43,30 +43,30 @@ use super::{
 };
 use machine::QemuMachine;
 
-/// A killed process is gone as soon as the kernel has taken its memory back.
+/// A killed process is gone as soon as the kernel has taken back its memory.
 const KILL_DEADLINE: Duration = Duration::from_secs(20);
 
 const MIB: u64 = 1 << 20;
 
-/// Finding QEMU, the kernel and the accelerator is left to the first that needs them: a daemon must answer before
-/// that, and what is missing may be built while it runs.
+/// VMs of this host. QEMU, the kernel and the accelerator are looked for at the first use: a daemon must answer
+/// before that, and missing files may be built while it runs.
 #[derive(Debug)]
 pub struct QemuMachines {
     config: Arc<Config>,
     hypervisor: OnceCell<Hypervisor>,
-    /// Looked for once, because that may move this process.
+    /// Set up only once, because that may move this process into another cgroup.
     cgroups: OnceLock<Result<Cgroups, CgroupError>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// A fresh disk of its image.
+enum BootSource {
+    /// From a fresh disk of its image.
     Create,
-    /// The disk it has.
+    /// From the disk it has.
     Start,
-    /// The disk, and the memory if there is one, of a snapshot.
+    /// From the disk of a snapshot, and its memory if there is one.
     Restore(SnapshotId),
-    /// What a branch gave it.
+    /// From the disk that a branch gave it.
     Branch,
 }
 
@@ -79,18 +79,18 @@ impl QemuMachines {
         self.cgroups.get_or_init(|| {
             let found = Cgroups::set_up(&self.config.paths.run);
             if let Err(error) = &found {
-                tracing::info!(%error, "machines have no cgroups");
+                tracing::info!(%error, "VMs run without cgroups");
             }
             found
         })
     }
 
-    /// Refuses to start anything where cgroups are required and cannot be had. Machines that run already are left alone.
+    /// Refuses to start anything if cgroups are required and not available. Running VMs are left alone.
     fn may_start(&self) -> Result<(), BootFailure> {
         match self.cgroups() {
             Err(error) if self.config.resources.cgroup_required => Err(BootFailure::HostUnfit {
                 reason: format!(
-                    "resources.cgroup_required is true, but {error}. Either {}, or set the key to false",
+                    "resources.cgroup_required is true, but {error}; either {}, or set the key to false",
                     error.fix()
                 ),
             }),
@@ -123,7 +123,7 @@ impl QemuMachines {
                 let opened = Hypervisor::open(settings).await.map_err(|error| unfit(error.to_string()))?;
                 let facts = opened.facts();
                 if !facts.jail.holds() && config.vm.jail != Jail::Off {
-                    tracing::warn!(reason = %facts.jail_reason, "machines run without a jail");
+                    tracing::warn!(reason = %facts.jail_reason, "VMs run without a jail");
                 }
                 Ok(opened)
             })
@@ -133,7 +133,7 @@ impl QemuMachines {
     async fn boot(
         &self,
         spec: &MachineSpec,
-        way: Way,
+        source: BootSource,
         spawned: SpawnHook,
         progress: &Progress,
     ) -> Result<Booted, BootFailure> {
@@ -144,7 +144,7 @@ impl QemuMachines {
             let (spawned, refuse) = (Arc::clone(&spawned), refuse.clone());
             async move {
                 if let Err(error) = spawned(record).await {
-                    // One refusal is enough; there is room for it.
+                    // One refusal is enough, and the channel has room for it.
                     let _ = refuse.try_send(error);
                 }
             }
@@ -152,15 +152,15 @@ impl QemuMachines {
         });
         let spec = convert::spec(&self.config, spec, on_spawn);
         let booting = async {
-            match way {
-                Way::Create => hypervisor.create(&spec, progress).await,
-                Way::Start => hypervisor.start(&spec, progress).await,
-                Way::Restore(snapshot) => hypervisor.restore(&spec, snapshot, progress).await,
-                Way::Branch => hypervisor.create_branch(&spec, progress).await,
+            match source {
+                BootSource::Create => hypervisor.create(&spec, progress).await,
+                BootSource::Start => hypervisor.start(&spec, progress).await,
+                BootSource::Restore(snapshot) => hypervisor.restore(&spec, snapshot, progress).await,
+                BootSource::Branch => hypervisor.create_branch(&spec, progress).await,
             }
         };
         let booted = tokio::select! {
-            // A machine that is not in the ledger must not come up; dropping the boot ends it.
+            // A VM that is not in the ledger must not come up; dropping the boot ends it.
             biased;
             Some(error) = refused.recv() => return Err(BootFailure::Ledger(error)),
             booted = booting => booted.map_err(convert::boot_failure)?,
@@ -181,7 +181,7 @@ impl QemuMachines {
         match strays::find_strays(&self.config.paths.run, &HashSet::new()) {
             Ok(found) => found.into_iter().filter(wanted).collect(),
             Err(error) => {
-                tracing::error!(%error, "the host's processes cannot be searched");
+                tracing::error!(%error, "cannot search the host's processes");
                 Vec::new()
             }
         }
@@ -199,7 +199,7 @@ impl Machines for QemuMachines {
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
-        self.boot(spec, Way::Create, spawned, progress).boxed()
+        self.boot(spec, BootSource::Create, spawned, progress).boxed()
     }
 
     fn start<'a>(
@@ -208,7 +208,7 @@ impl Machines for QemuMachines {
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
-        self.boot(spec, Way::Start, spawned, progress).boxed()
+        self.boot(spec, BootSource::Start, spawned, progress).boxed()
     }
 
     fn restore<'a>(
@@ -218,7 +218,7 @@ impl Machines for QemuMachines {
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
-        self.boot(spec, Way::Restore(snapshot), spawned, progress).boxed()
+        self.boot(spec, BootSource::Restore(snapshot), spawned, progress).boxed()
     }
 
     fn branch<'a>(
@@ -241,7 +241,7 @@ impl Machines for QemuMachines {
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
-        self.boot(fork, Way::Branch, spawned, progress).boxed()
+        self.boot(fork, BootSource::Branch, spawned, progress).boxed()
     }
 
     fn export<'a>(
@@ -361,7 +361,7 @@ impl Machines for QemuMachines {
                 end(&stray.record).await;
             }
             if let Err(error) = remove(&spec.run_dir).await {
-                tracing::warn!(%error, "the sockets of a machine that ended are left");
+                tracing::warn!(%error, "cannot remove the sockets of a VM that ended");
             }
         }
         .boxed()
@@ -383,7 +383,7 @@ impl Machines for QemuMachines {
     }
 
     fn strays(&self) -> Vec<Stray> {
-        // Groups of machines that are gone go before any is made.
+        // Cgroups of VMs that are gone are removed before any is made.
         let _ = self.cgroups();
         self.processes_of(|_| true)
     }
@@ -395,11 +395,11 @@ impl Machines for QemuMachines {
     fn stray_ended<'a>(&'a self, record: &'a MachineRecord) -> BoxFuture<'a, ()> {
         async move {
             match Process::find(record) {
-                // Its cgroup goes with it.
+                // Its cgroup is removed with it.
                 Ok(Some(process)) => drop(process.wait().await),
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "the end of a machine in quarantine will not be seen");
+                    tracing::warn!(%error, "cannot watch a VM in quarantine; its end will not be noticed");
                     std::future::pending().await
                 }
             }
@@ -435,7 +435,7 @@ impl Machines for QemuMachines {
             let images = artefacts::image_ids(&self.config);
             let pruned = tokio::task::spawn_blocking(move || templates.prune(&images)).await;
             if let Ok(Err(error)) = pruned {
-                tracing::warn!(%error, "templates that are of no use could not be removed");
+                tracing::warn!(%error, "cannot remove outdated templates");
             }
             Ok(())
         }
@@ -457,7 +457,7 @@ impl Machines for QemuMachines {
     }
 
     fn bytes_while_copying(&self, memory_bytes: u64) -> u64 {
-        // A machine that is copied runs, so there is a hypervisor.
+        // A VM whose memory is copied is running, so there is a hypervisor.
         self.hypervisor.get().map_or(memory_bytes, |hypervisor| hypervisor.bytes_while_copying(memory_bytes))
     }
 
@@ -469,7 +469,7 @@ impl Machines for QemuMachines {
     fn host_space(&self) -> Option<HostSpace> {
         let found = rustix::fs::statvfs(&self.config.paths.data).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-        // What is left for root alone is not left for us.
+        // Space that is reserved for root is not available to us.
         Some(HostSpace { total_bytes: bytes(found.f_blocks), available_bytes: bytes(found.f_bavail) })
     }
 
@@ -492,13 +492,13 @@ async fn end(record: &MachineRecord) {
         Ok(Some(process)) => process,
         Ok(None) => return,
         Err(error) => {
-            tracing::error!(%error, "a machine's process cannot be looked at");
+            tracing::error!(%error, "cannot inspect the process of a VM");
             return;
         }
     };
     process.kill();
     if tokio::time::timeout(KILL_DEADLINE, process.wait()).await.is_err() {
-        tracing::error!(pid = record.pid, "a killed machine has not ended");
+        tracing::error!(pid = record.pid, "a killed VM has not ended");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What comes from a guest, as a stream that says when it is complete.
+//! Turns data from a guest into a stream that says when it is complete.
 
 use agentiso_host::agent::{FileReader, TreeReader};
 use futures::StreamExt;

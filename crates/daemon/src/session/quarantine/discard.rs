@@ -1,4 +1,4 @@
-//! Deleting what a person does not want back.
+//! Deletes items in quarantine that the user does not want back.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::ledger::{TeamKey, team_directory};
 use crate::session::Session;
 
 impl Session {
-    /// Ends the machine, if one runs, and deletes the files: the directory gets a name first which says that it is to
-    /// go. Returns the id.
+    /// Ends the VM, if one runs, and deletes the files. The directory is first renamed to mark it for deletion. Returns
+    /// the id.
     pub async fn discard(&self, wanted: &str) -> Result<String, OpError> {
         self.kind().refuse_inside()?;
         self.refuse_when_closing()?;
         match self.find_in_quarantine(wanted)? {
             Wanted::Workspace(id) => {
-                // Once begun it is done, whoever waits for it.
+                // Once begun it goes to its end, even if the client gives up.
                 self.guarded(|session, _| async move { session.discard_workspace(id).await }).await
             }
             Wanted::Team(key) => {
@@ -28,7 +28,8 @@ impl Session {
         }
     }
 
-    /// It is taken out first, so that nobody brings back what is being deleted, and put back if that fails.
+    /// Takes the item out of quarantine first, so that nobody recovers it while it is deleted, and puts it back if that
+    /// fails.
     async fn discard_workspace(&self, id: WorkspaceId) -> Result<String, OpError> {
         let shared = self.shared();
         let Some(kept) = shared.change(|registry| registry.take_quarantined(&id)) else {
@@ -45,7 +46,7 @@ impl Session {
         Ok(id.to_string())
     }
 
-    /// Its machine, and then its files.
+    /// Ends its VM, then deletes its files.
     async fn delete_workspace(&self, id: WorkspaceId) -> Result<(), OpError> {
         let shared = self.shared();
         let failed =
@@ -55,7 +56,7 @@ impl Session {
         for stray in strays.iter().filter(|stray| stray.id == id && !stray.is_template_build()) {
             shared.machines.end_stray(stray).await.map_err(failed)?;
         }
-        // Also where none ran: one that ended by itself has left its port, and nobody was told.
+        // Called even if no VM ran: one that ended by itself has left its network port behind, and nobody was told.
         shared.network.strays_are_gone();
         let directory = shared.config.paths.workspace_data(&id);
         let discarded = tokio::task::spawn_blocking(move || files::discard_dir(&directory)).await;
@@ -63,7 +64,7 @@ impl Session {
         Ok(())
     }
 
-    /// The mail goes first: a crash in between leaves a team in quarantine, and no mail that nobody knows of.
+    /// Deletes the mail first: a crash in between leaves a team in quarantine, and no mail without a team.
     async fn discard_team(&self, key: TeamKey) -> Result<String, OpError> {
         let shared = self.shared();
         let Some(kept) = shared.change(|registry| registry.quarantine.teams.remove(&key)) else {

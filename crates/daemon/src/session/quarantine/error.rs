@@ -1,4 +1,4 @@
-//! Why something in quarantine could not be listed, brought back or discarded.
+//! Reasons why an item in quarantine could not be found, recovered or discarded.
 
 use thiserror::Error;
 
@@ -10,9 +10,9 @@ pub enum QuarantineError {
     NotFound { wanted: String },
     #[error("{count} things called {wanted:?} are in quarantine")]
     Ambiguous { wanted: String, count: usize },
-    #[error("{what} was described by a newer agentiso (format {format})")]
+    #[error("the description of {what} was written by a newer agentiso (format {format})")]
     Newer { what: String, format: u64 },
-    #[error("{what} cannot be brought back: {reason}")]
+    #[error("{what} cannot be recovered: {reason}")]
     Unusable { what: String, reason: String },
     #[error("{what} could not be discarded: {reason}")]
     NotDiscarded { what: String, reason: String },
@@ -36,11 +36,11 @@ impl QuarantineError {
 
     pub(crate) fn hint(&self) -> &'static str {
         match self {
-            Self::NotFound { .. } => "`agentiso recover` lists what is",
+            Self::NotFound { .. } => "`agentiso recover` lists everything in quarantine",
             Self::Ambiguous { .. } => "use the id that `agentiso recover` shows",
-            Self::Newer { .. } => "install that version, or newer, and recover it there",
+            Self::Newer { .. } => "install that version or a newer one, then recover it",
             Self::Unusable { .. } | Self::NotDiscarded { .. } | Self::Mark { .. } => {
-                "its files are where they were; the server's log has the details"
+                "its files are still in place; the daemon's log has the details"
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The list of what is in quarantine, with what it takes on the disk and the machine that runs on it.
+//! Lists the items in quarantine, each with the space it takes on disk and the VM that runs on it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use crate::ledger::{KeptContent, TeamKey, team_directory};
 use crate::machines::Stray;
 use crate::session::Session;
 
-/// Bytes in a block of `stat`, whatever the file system's own blocks have.
+/// Bytes in a block of `stat`, independent of the file system's block size.
 const STAT_BLOCK: u64 = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,35 +22,35 @@ const STAT_BLOCK: u64 = 512;
 pub enum QuarantineKind {
     Workspace,
     Team,
-    /// A machine that runs without a directory.
+    /// A VM that runs without a directory.
     Machine,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuarantineItem {
     pub kind: QuarantineKind,
-    /// What `recover` takes: a workspace's id, or `team:NAME.TIME`, which tells teams of one name apart.
+    /// The argument of `recover`: a workspace's id, or `team:NAME.TIME`, which tells teams of one name apart.
     pub id: String,
     pub name: Option<String>,
     pub reason: String,
     pub since: jiff::Timestamp,
-    /// What its files take on the host, shared with others or not.
+    /// Disk space of its files on the host, including blocks shared with other files.
     pub bytes: u64,
-    /// Of the machine that runs on it.
+    /// Process id of the VM that runs on it.
     pub pid: Option<i32>,
 }
 
-/// Something in quarantine that was asked for.
+/// An item in quarantine that a client asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Workspace(WorkspaceId),
     Team(TeamKey),
 }
 
-/// Digits that an id is known by. Fewer are a slip, and what is discarded by one is gone.
-const LEAST_DIGITS: usize = 8;
+/// Minimum digits of an abbreviated id. Fewer are likely a typing error, and a discarded item cannot be brought back.
+const MIN_ID_DIGITS: usize = 8;
 
-/// How a team is told from a workspace of the same name.
+/// Tells a team from a workspace of the same name.
 const TEAM_PREFIX: &str = "team:";
 
 pub(super) fn team_id(key: &TeamKey) -> String {
@@ -101,8 +101,8 @@ impl Session {
         listing.await.map_err(|_| OpError::ShuttingDown)
     }
 
-    /// What somebody means: an id, its first eight digits or more, a workspace's name, `team:NAME.TIME`, `team:NAME`, or a team's
-    /// name.
+    /// Finds the item that `wanted` names: an id, its first eight digits or more, a workspace's name, `team:NAME.TIME`,
+    /// `team:NAME`, or a team's name.
     pub(super) fn find_in_quarantine(&self, wanted: &str) -> Result<Wanted, QuarantineError> {
         let state = self.shared().state();
         let quarantine = &state.registry.quarantine;
@@ -111,7 +111,7 @@ impl Session {
                 KeptContent::Described(workspace) => workspace.entry.name.as_str() == wanted,
                 KeptContent::Newer(_) | KeptContent::Undescribed | KeptContent::MachineOnly => false,
             };
-            named || (wanted.len() >= LEAST_DIGITS && id.to_string().starts_with(wanted))
+            named || (wanted.len() >= MIN_ID_DIGITS && id.to_string().starts_with(wanted))
         };
         let mut found: Vec<Wanted> =
             quarantine.workspaces.iter().filter(is_meant).map(|(id, _)| Wanted::Workspace(*id)).collect();
@@ -124,14 +124,14 @@ impl Session {
         let count = found.len();
         match found.pop() {
             Some(one) if count == 1 => Ok(one),
-            Some(_) => Err(QuarantineError::Ambiguous { wanted: shown(wanted), count }),
-            None => Err(QuarantineError::NotFound { wanted: shown(wanted) }),
+            Some(_) => Err(QuarantineError::Ambiguous { wanted: shortened(wanted), count }),
+            None => Err(QuarantineError::NotFound { wanted: shortened(wanted) }),
         }
     }
 }
 
-/// What a caller wrote may be anything; only its beginning is repeated.
-fn shown(wanted: &str) -> String {
+/// Shortens text from a client, which may be anything, for an error message.
+fn shortened(wanted: &str) -> String {
     wanted.chars().take(128).collect()
 }
 
@@ -139,7 +139,7 @@ pub(super) fn pid_of(running: &[Stray], id: &WorkspaceId) -> Option<i32> {
     running.iter().find(|stray| stray.id == *id && !stray.is_template_build()).map(|stray| stray.record.pid)
 }
 
-/// What cannot be looked at is not counted.
+/// Bytes of all files below a directory. Files that cannot be read are not counted.
 fn bytes_below(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries

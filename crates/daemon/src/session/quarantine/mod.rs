@@ -1,4 +1,4 @@
-//! What the daemon found and does not use, as a person sees it: listed, brought back, or discarded.
+//! The quarantine as a user sees it: items are listed, recovered or discarded.
 
 mod discard;
 mod error;

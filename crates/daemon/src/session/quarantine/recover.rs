@@ -1,4 +1,5 @@
-//! Bringing something back: it is entered, saved, and only then loses its mark. A machine that runs on it goes on.
+//! Recovers items from quarantine: an item is entered in the registry, saved, and only then loses its marker. A VM that
+//! runs on it goes on running.
 
 use std::sync::Arc;
 
@@ -24,12 +25,12 @@ use crate::session::teams;
 
 const GIB: u64 = 1 << 30;
 
-/// What came back.
+/// A recovered item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovered {
     pub id: String,
     pub name: String,
-    /// What is not as it was: another name, another address, a forward that somebody else has.
+    /// Differences from before: another name, another address, a forward whose port is taken.
     pub changes: Vec<String>,
 }
 
@@ -38,7 +39,7 @@ impl Session {
         self.kind().refuse_inside()?;
         self.refuse_when_closing()?;
         match self.find_in_quarantine(wanted)? {
-            // Once begun it is done, whoever waits for it.
+            // Once begun it goes to its end, even if the client gives up.
             Wanted::Workspace(id) => {
                 self.guarded(|session, _| async move { session.recover_workspace(id).await }).await
             }
@@ -48,7 +49,8 @@ impl Session {
         }
     }
 
-    /// It is taken out first, so that nobody discards it meanwhile, and put back if it cannot be entered.
+    /// Takes the item out of quarantine first, so that nobody discards it meanwhile, and puts it back if it cannot be
+    /// entered.
     async fn recover_workspace(&self, id: WorkspaceId) -> Result<Recovered, OpError> {
         let shared = self.shared();
         let Some(kept) = shared.change(|registry| registry.take_quarantined(&id)) else {
@@ -64,7 +66,7 @@ impl Session {
         shared.regroup();
         let directory = shared.config.paths.workspace_data(&id);
         let unmarked = tokio::task::spawn_blocking(move || remove_marker(&directory)).await;
-        // The ledger has it by now, and the next start takes the mark away.
+        // If this fails, the ledger has the workspace already and the next start removes the marker.
         let what = format!("workspace {id}");
         unmarked
             .map_err(|_| OpError::ShuttingDown)?
@@ -74,7 +76,7 @@ impl Session {
         Ok(Recovered { id: id.to_string(), name: workspace.name.to_string(), changes })
     }
 
-    /// Enters it, saves it and takes up its machine.
+    /// Enters the workspace in the registry, saves it and starts its runner, which takes over a running VM.
     async fn enter_quarantined(
         &self,
         id: WorkspaceId,
@@ -83,7 +85,7 @@ impl Session {
         let shared = self.shared();
         let what = format!("workspace {id}");
         let (described, books) = match &kept.content {
-            // Its description may lag behind its disk.
+            // The description may be older than the disk.
             KeptContent::Described(described) => ((**described).clone(), Books::Uncertain),
             KeptContent::Newer(format) => {
                 return Err(QuarantineError::Newer { what, format: *format }.into());
@@ -101,7 +103,7 @@ impl Session {
         Ok((workspace, changes))
     }
 
-    /// Takes name, address and forwards that are free, and says what had to be another.
+    /// Enters the workspace with a name, an address and forwards that are free, and says which of them changed.
     fn enter(
         &self,
         id: WorkspaceId,
@@ -110,9 +112,10 @@ impl Session {
         let owner = described.owner.as_ref();
         let mut entry = described.entry.clone();
         if described.is_meant_to_go() {
-            // A person wants it now, whatever was meant to become of it.
+            // The user wants it, even if it was about to be destroyed.
             (entry.phase, entry.machine, entry.one_call) = (Phase::Stopped, None, false);
-            entry.stop_reason = Some("it was recovered although it was not finished".to_owned());
+            entry.stop_reason =
+                Some("it was recovered although it was unfinished or being destroyed".to_owned());
         }
         let stored = registry::restored(id, &entry, owner.map(|owner| owner.session_id.clone()));
         self.shared().change(|registry| {
@@ -132,8 +135,8 @@ impl Session {
             .map(|stray| stray.record)
     }
 
-    /// What can be told of a workspace that nothing describes: its disk, with the size it has. Its snapshots are entered
-    /// when the disk is put in order.
+    /// Describes a workspace that has no description: its disk, with the size it has. Its snapshots are entered when
+    /// the runner compares the disk with the ledger.
     async fn describe_from_disk(&self, id: WorkspaceId) -> Result<DescribedWorkspace, OpError> {
         let shared = self.shared();
         let defaults = shared.config.default_resources();
@@ -164,7 +167,7 @@ impl Session {
             tokio::task::spawn_blocking(move || machines.volume_usage(&spec, SizesOf::NoSnapshot)).await;
         let Some(VolumeUsage { virtual_bytes, .. }) = usage.unwrap_or_default() else {
             shared.change(|registry| registry.give_address_back(address));
-            return Err(unusable("there is no disk in it that can be read").into());
+            return Err(unusable("it has no readable disk").into());
         };
         entry.resources.disk_gb = u32::try_from(virtual_bytes.div_ceil(GIB)).unwrap_or(u32::MAX);
         entry.image.virtual_size = virtual_bytes;
@@ -191,15 +194,15 @@ impl Session {
         Ok(Recovered { id: team_id(&key), name: name.to_string(), changes: Vec::new() })
     }
 
-    /// Enters it, saves it and takes up what its members have to do.
+    /// Enters the team in the registry, saves it and resumes its members' tasks.
     async fn enter_quarantined_team(&self, key: &TeamKey, kept: &KeptTeam) -> Result<(), OpError> {
         let (shared, name) = (self.shared(), key.name.clone());
         let unusable = |reason| QuarantineError::Unusable { what: format!("team {key}"), reason };
         let team = kept.team.clone().ok_or_else(|| unusable(kept.marker.reason.clone()))?;
         let team = self.with_mail(key, team).await?;
-        let found = teams::look(shared, &name, &team);
+        let found = teams::find_unfinished(shared, &name, &team);
         if !shared.change(|registry| registry.teams.restore(name.clone(), team)) {
-            let reason = "there is another team of that name; destroy that one first".to_owned();
+            let reason = "another team has that name; destroy that one first".to_owned();
             return Err(unusable(reason).into());
         }
         if let Err(error) = shared.save().await {
@@ -207,11 +210,11 @@ impl Session {
             return Err(OpError::Ledger(error));
         }
         shared.regroup();
-        teams::take_up(shared, found);
+        teams::resume_work(shared, found);
         Ok(())
     }
 
-    /// The team with what its members have to do, as their inboxes say it.
+    /// Loads the members' pending tasks from their inboxes into the team.
     async fn with_mail(&self, key: &TeamKey, mut team: Team) -> Result<Team, OpError> {
         let (shared, name) = (Arc::clone(self.shared()), key.name.clone());
         let loaded =
@@ -222,7 +225,7 @@ impl Session {
     }
 }
 
-/// An entry for a disk of which nothing else is known.
+/// A ledger entry for a disk of which nothing else is known.
 fn undescribed(
     id: WorkspaceId,
     resources: Resources,
@@ -234,7 +237,7 @@ fn undescribed(
         phase: Phase::Stopped,
         machine: None,
         stop_reason: Some("it was recovered from its disk alone".to_owned()),
-        // Which image it was made from is not known. No build has this id, so no template is taken for its own.
+        // The image it was made from is unknown. No image has this id, so no template is used for it.
         image: StoredImage { name: image, id: "unknown".to_owned(), virtual_size: 0 },
         resources,
         ip,

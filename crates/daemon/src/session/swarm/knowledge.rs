@@ -1,4 +1,4 @@
-//! What the notes know, for workers: answers to questions, as one text.
+//! Answers the workers' questions from the notes, as one text.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use crate::session::Session;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VaultQueryKind {
-    /// The first lines that match, with those around them.
+    /// The first lines that match, with their surrounding lines.
     #[default]
     Search,
     /// A whole note, by its path.
     Read,
 }
 
-/// A question to the notes.
+/// A question to the vault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VaultQuery {
@@ -46,8 +46,8 @@ impl From<VaultQuery> for Question {
 }
 
 impl Session {
-    /// The answers as one text, or `None` if there are none. Questions that fail or find nothing are left out: a worker is
-    /// better off without a note than not at all. So are all of them on a server without notes.
+    /// The answers as one text, or `None` if there are none. Questions that fail or find nothing are left out, because
+    /// a worker without a note is better than no worker. If the vault is disabled, all are left out.
     pub(super) async fn knowledge(&self, queries: Vec<VaultQuery>) -> Option<String> {
         if queries.is_empty() {
             return None;
@@ -57,7 +57,7 @@ impl Session {
         match answered {
             Ok(text) => text,
             Err(error) => {
-                tracing::debug!(%error, "the notes were not asked");
+                tracing::debug!(%error, "cannot query the vault");
                 None
             }
         }

@@ -1,11 +1,11 @@
-//! Several tasks at once, each in a fork of its own, and their commits brought together.
+//! Runs several tasks at once, each in a fork of its own, and merges their commits.
 //!
 //! ```text
-//!  validate ─▶ per task, some at a time: fork ─▶ policy ─▶ context ─▶ command ─▶ merge what succeeded ─▶ destroy
+//!  validate ─▶ per task, some at a time: fork ─▶ policy ─▶ context ─▶ command ─▶ merge successful ones ─▶ destroy
 //! ```
 //!
-//! All of it is done by a task of the daemon: a caller that gives up, at whatever moment, only makes it go to the end
-//! at once.
+//! A task of the daemon does all of it: a client that gives up, at whatever moment, only makes it stop early and clean
+//! up.
 
 mod knowledge;
 mod opencode;

@@ -1,4 +1,4 @@
-//! The configuration in which OpenCode, an agent for the command line, finds MCP servers.
+//! Writes the configuration in which OpenCode, a coding agent for the command line, finds MCP servers.
 
 use agentiso_core::config::McpBridgeConfig;
 use agentiso_core::paths::GuestPath;
@@ -12,23 +12,23 @@ use crate::session::BridgeAccess;
 
 const PATH: &str = "/root/.config/opencode/config.jsonc";
 
-/// What is longer is none.
+/// Larger files are ignored.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Used where neither the image nor the configuration says it: one for the host's model server, one for without.
+/// Default models, if neither the image nor the configuration names one: with the host's model server, and without.
 const LOCAL_MODEL: &str = "qwen2.5-coder";
 const REMOTE_MODEL: &str = "claude-sonnet-4-5";
 
-/// What OpenCode thinks with, unless the image says it.
+/// Provider and model for OpenCode, unless the image sets its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mind {
+pub(super) struct ModelChoice {
     provider: &'static str,
     model: String,
     base_url: Option<String>,
 }
 
-impl Mind {
-    /// The host's model server, if workspaces may reach one.
+impl ModelChoice {
+    /// Selects the host's model server, if workspaces may reach one.
     pub(super) fn of(bridge: &McpBridgeConfig) -> Self {
         let (provider, model) = match bridge.ollama_port {
             Some(_) => ("ollama", LOCAL_MODEL),
@@ -42,25 +42,29 @@ impl Mind {
     }
 }
 
-/// Adds this workspace's own server to the configuration, or makes one.
-pub(super) async fn configure(guest: &Guest, access: &BridgeAccess, mind: &Mind) -> Result<(), OpError> {
+/// Adds the MCP server of this workspace to the configuration, or creates one.
+pub(super) async fn configure(
+    guest: &Guest,
+    access: &BridgeAccess,
+    choice: &ModelChoice,
+) -> Result<(), OpError> {
     let Ok(path) = GuestPath::parse(PATH) else { return Ok(()) };
     let present = guest.read_file(&path, 0, MAX_BYTES).await.map(|file| file.data).unwrap_or_default();
-    let text = with_server(&present, access, mind).to_string();
-    // A token is in it.
+    let text = with_server(&present, access, choice).to_string();
+    // Not readable for others, because it contains a token.
     let file = WriteFile { path, mode: Some(0o600), create_parents: true };
     guest.write_file(file, Bytes::from(text)).await
 }
 
-/// Keeps what the image says about providers and models. A file with comments cannot be kept and is replaced.
-fn with_server(present: &[u8], access: &BridgeAccess, mind: &Mind) -> Value {
+/// Keeps the providers and models that the image sets. A file with comments cannot be parsed and is replaced.
+fn with_server(present: &[u8], access: &BridgeAccess, choice: &ModelChoice) -> Value {
     let mut config: Map<String, Value> = serde_json::from_slice(present).unwrap_or_default();
-    // An address belongs to a provider: that of another is left as it is.
-    let is_ours = *config.entry("provider").or_insert_with(|| mind.provider.into()) == mind.provider;
-    if let Some(base_url) = mind.base_url.as_ref().filter(|_| is_ours) {
+    // A base URL belongs to one provider: that of another provider is left unchanged.
+    let is_ours = *config.entry("provider").or_insert_with(|| choice.provider.into()) == choice.provider;
+    if let Some(base_url) = choice.base_url.as_ref().filter(|_| is_ours) {
         config.entry("baseURL").or_insert_with(|| base_url.as_str().into());
     }
-    config.entry("model").or_insert_with(|| mind.model.as_str().into());
+    config.entry("model").or_insert_with(|| choice.model.as_str().into());
     let server = json!({
         "type": "http",
         "url": access.url,
@@ -79,27 +83,27 @@ mod tests {
     use agentiso_http::Token;
 
     #[test]
-    fn the_server_is_added_to_what_the_image_says() {
+    fn opencode_config_gains_the_agentiso_server() {
         let token = Token::random("mcp-").unwrap();
         let access = BridgeAccess { url: "http://10.42.0.1:3100/mcp".to_owned(), token: token.clone() };
         let present = br#"{"model": "m", "mcpServers": {"other": {}, "agentiso": {"url": "old"}}}"#;
-        let mind = Mind::of(&McpBridgeConfig::default());
-        let config = with_server(present, &access, &mind);
+        let choice = ModelChoice::of(&McpBridgeConfig::default());
+        let config = with_server(present, &access, &choice);
         assert_eq!((&config["model"], &config["mcpServers"]["other"]), (&json!("m"), &json!({})));
         let server = &config["mcpServers"]["agentiso"];
         assert_eq!((&server["type"], &server["url"]), (&json!("http"), &json!("http://10.42.0.1:3100/mcp")));
         assert_eq!(server["headers"]["Authorization"], format!("Bearer {}", token.expose()));
         for none in [&b""[..], b"// {}", b"[]", b"{\"mcpServers\": 5}"] {
-            assert_eq!(with_server(none, &access, &mind)["mcpServers"]["agentiso"], *server);
+            assert_eq!(with_server(none, &access, &choice)["mcpServers"]["agentiso"], *server);
         }
     }
 
     #[test]
-    fn provider_and_model_are_always_there_and_those_of_the_image_win() {
+    fn image_provider_and_model_override_defaults() {
         let token = Token::random("mcp-").unwrap();
         let access = BridgeAccess { url: "http://10.42.0.1:3100/mcp".to_owned(), token };
         let says = |present: &str, bridge: &McpBridgeConfig| {
-            let config = with_server(present.as_bytes(), &access, &Mind::of(bridge));
+            let config = with_server(present.as_bytes(), &access, &ModelChoice::of(bridge));
             [config["provider"].clone(), config["model"].clone(), config["baseURL"].clone()]
         };
         let remote = McpBridgeConfig::default();

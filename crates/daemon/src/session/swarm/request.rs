@@ -1,4 +1,4 @@
-//! What a swarm is asked to do, and what is refused before anything begins.
+//! The request for a swarm, and the checks that refuse a bad one before anything begins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,10 +11,10 @@ use thiserror::Error;
 
 use super::knowledge::VaultQuery;
 
-/// Tasks of one swarm, and workers at once, from the tool contract.
+/// Number of tasks of one swarm, and of workers at once, from the tool contract.
 pub(crate) const MAX_TASKS: usize = 20;
 
-/// Questions to the notes for all workers, and for one of them, and bytes of each, from the tool contract.
+/// Number of vault queries for all workers, and for one of them, and bytes of each, from the tool contract.
 const MAX_QUERIES: usize = 20;
 const MAX_QUERY: usize = 1024;
 
@@ -25,13 +25,13 @@ pub struct SwarmTask {
     pub command: String,
     /// `None`: `/workspace`.
     pub workdir: Option<GuestPath>,
-    /// Wins over the environment of the swarm.
+    /// Overrides the environment of the swarm.
     pub env: BTreeMap<String, String>,
-    /// Asked beside those of the swarm.
+    /// Asked in addition to those of the swarm.
     pub vault_queries: Vec<VaultQuery>,
 }
 
-/// Without the values of variables, which may be secrets.
+/// Omits the values of variables, which may be secrets.
 impl fmt::Debug for SwarmTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SwarmTask")
@@ -54,28 +54,28 @@ pub struct SwarmMerge {
 pub struct SwarmRequest {
     pub golden: WorkspaceRef,
     pub snapshot: SnapshotName,
-    /// What the names of workers begin with. `None`: the id of the swarm, which no other has.
+    /// Prefix of the workers' names. `None`: the id of the swarm, which is unique.
     pub name_prefix: Option<NamePrefix>,
     pub tasks: Vec<SwarmTask>,
     pub env: BTreeMap<String, String>,
     pub merge: Option<SwarmMerge>,
-    /// Forks and commands at once.
+    /// Number of forks and commands at once.
     pub max_parallel: usize,
-    /// For each command.
+    /// Timeout of each command.
     pub timeout: Duration,
-    /// Whether the workers are destroyed in the end. A swarm that is given up destroys them in any case.
+    /// Whether the workers are destroyed at the end. A cancelled swarm always destroys them.
     pub cleanup: bool,
-    /// `None`: as the golden workspace.
+    /// `None`: as in the golden workspace.
     pub allow_internet: Option<bool>,
     /// A text for every worker, at `/tmp/.shared-context`.
     pub shared_context: Option<String>,
-    /// What is asked for all workers. What the notes answer is one text at `/tmp/.vault-context`.
+    /// Queries for all workers. The answers are one text at `/tmp/.vault-context`.
     pub vault_queries: Vec<VaultQuery>,
-    /// Whether every worker may use MCP from inside, each for itself.
+    /// Whether every worker gets access to MCP from inside, for its own workspace only.
     pub mcp_bridge: bool,
 }
 
-/// Without the values of variables, which may be secrets.
+/// Omits the values of variables, which may be secrets.
 impl fmt::Debug for SwarmRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SwarmRequest")
@@ -91,13 +91,13 @@ impl fmt::Debug for SwarmRequest {
 pub enum SwarmError {
     #[error("a swarm has 1 to {MAX_TASKS} tasks; {0} were given")]
     TaskCount(usize),
-    #[error("{0} tasks may run at once; it must be 1 to {MAX_TASKS}")]
+    #[error("max_parallel is {0}; it must be 1 to {MAX_TASKS}")]
     Parallel(usize),
     #[error("two tasks are called {0}")]
     SameName(TaskName),
-    #[error("{0} questions to the notes were given; at most {MAX_QUERIES} are allowed")]
+    #[error("{0} vault queries were given; at most {MAX_QUERIES} are allowed")]
     QueryCount(usize),
-    #[error("a question to the notes has {0} bytes; it must have 1 to {MAX_QUERY}")]
+    #[error("a vault query has {0} bytes; it must have 1 to {MAX_QUERY}")]
     QueryLength(usize),
     #[error("no worker could be forked: {0}")]
     NoWorker(String),
@@ -122,7 +122,7 @@ impl SwarmError {
             Self::SameName(_) => "give every task a name of its own",
             Self::QueryCount(_) => "ask for what the tasks need most",
             Self::QueryLength(_) => "ask for a few words, or for a note by its path",
-            Self::NoWorker(_) => "remove the cause and call again; nothing is left of this swarm",
+            Self::NoWorker(_) => "remove the cause and call again; this swarm left nothing behind",
         }
     }
 }
@@ -162,7 +162,7 @@ mod tests {
     use crate::session::swarm::VaultQueryKind;
 
     #[test]
-    fn questions_to_the_notes_are_bounded_in_number_and_length() {
+    fn vault_queries_are_limited_in_number_and_length() {
         let queries = |count: usize, length: usize| {
             let query = VaultQuery { kind: VaultQueryKind::Search, query: "x".repeat(length) };
             check_queries(&vec![query; count])

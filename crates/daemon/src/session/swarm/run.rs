@@ -1,4 +1,4 @@
-//! A swarm from its beginning to its end.
+//! Runs a swarm from its beginning to its end.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::request::{SwarmError, SwarmMerge, SwarmRequest};
-use super::worker::{Made, Workers};
+use super::worker::{ForkedWorkers, Workers};
 use crate::error::OpError;
 use crate::guest::Guest;
 use crate::machines::{ExecOutcome, Progress};
 use crate::session::Session;
 use crate::session::git::{MergeRequest, Merged};
 
-/// Where workers have their repository.
+/// Directory of the workers' repository.
 const REPOSITORY: &str = "/workspace";
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub struct TaskDone {
     /// `None`: it was not forked.
     pub workspace: Option<WorkspaceId>,
     pub outcome: TaskOutcome,
-    /// Of the command.
+    /// Run time of the command.
     pub elapsed: Duration,
 }
 
@@ -57,7 +57,7 @@ impl TaskDone {
         matches!(&self.outcome, TaskOutcome::Ran(outcome) if !outcome.timed_out && outcome.exit_code == Some(0))
     }
 
-    /// As a shell would say it; -1 for what was not run to its end.
+    /// The exit code that a shell would report; -1 if the command was not run to its end.
     pub fn exit_code(&self) -> i32 {
         match &self.outcome {
             TaskOutcome::Failed { .. } => -1,
@@ -74,13 +74,13 @@ impl TaskDone {
 pub struct SwarmMerged {
     pub strategy: Strategy,
     pub target: WorkspaceId,
-    /// Or why there was none.
+    /// The merge, or the reason why there was none.
     pub result: Result<Merged, String>,
 }
 
 impl Session {
-    /// Runs tasks in forks of a snapshot and merges what those that succeeded committed. When this returns, or its
-    /// future is dropped, the workers are destroyed, unless they were to be kept.
+    /// Runs tasks in forks of a snapshot and merges the commits of those that succeeded. When this returns, or its
+    /// future is dropped, the workers are destroyed, unless the request keeps them.
     pub async fn swarm(&self, mut request: SwarmRequest, progress: &Progress) -> Result<SwarmDone, OpError> {
         request.check()?;
         self.refuse_when_closing()?;
@@ -89,7 +89,7 @@ impl Session {
         }
         let (golden, ..) =
             self.admitted_snapshot(&request.golden, &request.snapshot, Operation::UseSnapshots)?;
-        // Its name may be another's by the time that the last worker is forked.
+        // The id is used because another workspace may have the name by the time the last worker is forked.
         request.golden = WorkspaceRef::Id(golden.id);
         let target = match &request.merge {
             Some(merge) => Some(self.guest(merge.target.as_ref().unwrap_or(&request.golden)).await?),
@@ -112,23 +112,23 @@ impl Session {
     ) -> Result<SwarmDone, OpError> {
         let begun = Instant::now();
         let swarm_id = swarm_id();
-        let made = Made::default();
+        let forked = ForkedWorkers::default();
         let prefix = request.name_prefix.as_ref().map_or(swarm_id.as_str(), NamePrefix::as_str);
-        let crew = Workers { session: self, prefix, request, made: &made, common: OnceCell::new() };
+        let crew = Workers { session: self, prefix, request, forked: &forked, common: OnceCell::new() };
         let tasks = stop.run_until_cancelled(run_tasks(&crew, request, progress)).await;
         let mut merged = None;
         if let (Some(tasks), Some(target), Some(merge)) = (&tasks, target, &request.merge) {
-            progress.report("merging what succeeded", None);
+            progress.report("merging the successful tasks", None);
             merged = Some(self.merge_workers(merge, target, tasks, stop).await);
         }
-        let workers: Vec<_> = made.all().iter().map(|worker| worker.id).collect();
+        let workers: Vec<_> = forked.all().iter().map(|worker| worker.id).collect();
         let kept = match request.cleanup {
             true if stop.is_cancelled() => Err(OpError::Cancelled),
             true => Ok(()),
             false => self.keep(&workers, stop).await,
         };
         let destroyed = match request.cleanup || kept.is_err() {
-            true => self.destroy_all(&made).await,
+            true => self.destroy_all(&forked).await,
             false => 0,
         };
         kept?;
@@ -187,14 +187,15 @@ impl Session {
         self.merge_guests(&request, target, guests, stop).await.map_err(|error| error.to_string())
     }
 
-    /// How many could be.
-    async fn destroy_all(&self, made: &Made) -> usize {
-        let destroyed = made.all().into_iter().map(|worker| async move { self.give_up(&worker).await });
+    /// Destroys all workers and returns how many are gone.
+    async fn destroy_all(&self, forked: &ForkedWorkers) -> usize {
+        let destroyed =
+            forked.all().into_iter().map(|worker| async move { self.destroy_unkept(&worker).await });
         join_all(destroyed).await.into_iter().filter(|destroyed| *destroyed).count()
     }
 }
 
-/// All tasks, some at a time; the answers in the order of the request.
+/// Runs all tasks, `max_parallel` at a time, and returns the results in the order of the request.
 async fn run_tasks(workers: &Workers<'_>, request: &SwarmRequest, progress: &Progress) -> Vec<TaskDone> {
     let total = request.tasks.len();
     let mut running = futures::stream::iter(0..total)
@@ -210,7 +211,7 @@ async fn run_tasks(workers: &Workers<'_>, request: &SwarmRequest, progress: &Pro
     done.into_iter().map(|(_, task)| task).collect()
 }
 
-/// When it began, and something that no other swarm of the same second has.
+/// The start time and a random suffix, which tells swarms of the same second apart.
 fn swarm_id() -> String {
     let begun = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
     format!("swarm-{begun}-{}", &WorkspaceId::random().short()[..4])

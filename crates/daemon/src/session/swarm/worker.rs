@@ -1,4 +1,4 @@
-//! One task of a swarm, from its fork to the end of its command.
+//! Runs one task of a swarm, from its fork to the end of its command.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -20,31 +20,31 @@ use crate::machines::{ExecOutcome, ExecSpec, Progress, WriteFile};
 use crate::registry::Lifetime;
 use crate::session::Session;
 
-/// Kept of each stream, from the tool contract; the end as well, for output that is longer.
+/// Bytes kept of the beginning of each stream, from the tool contract, and of its end if the output is longer.
 const HEAD_BYTES: u64 = 262_144;
 const TAIL_BYTES: u64 = HEAD_BYTES / 4;
 
 const WORKDIR: &str = "/workspace";
 
-/// Where a worker finds its texts, and the variables that say so.
+/// Environment variables and the paths in them at which a worker finds its texts.
 const SHARED_CONTEXT: (&str, &str) = ("SHARED_CONTEXT", "/tmp/.shared-context");
 const VAULT_CONTEXT: (&str, &str) = ("VAULT_CONTEXT", "/tmp/.vault-context");
 
-/// The variable with a worker's token for MCP.
+/// Environment variable with a worker's MCP token.
 const MCP_TOKEN: &str = "AGENTISO_MCP_TOKEN";
 
 /// A worker that has everything it needs.
-struct Ready {
+struct PreparedWorker {
     guest: Guest,
-    /// Variables that say where its texts are, and how it reaches MCP.
+    /// Environment variables with the paths of its texts and its MCP token.
     env: BTreeMap<String, String>,
 }
 
-/// The workers that exist and must be destroyed one day.
+/// The workers that exist; they must be destroyed or kept at the end.
 #[derive(Debug, Default)]
-pub(super) struct Made(Mutex<Vec<WorkspaceInfo>>);
+pub(super) struct ForkedWorkers(Mutex<Vec<WorkspaceInfo>>);
 
-impl Made {
+impl ForkedWorkers {
     fn add(&self, worker: WorkspaceInfo) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
     }
@@ -56,16 +56,17 @@ impl Made {
 
 pub(super) struct Workers<'a> {
     pub(super) session: &'a Session,
-    /// What the names of workers begin with.
+    /// Prefix of the workers' names.
     pub(super) prefix: &'a str,
     pub(super) request: &'a SwarmRequest,
-    pub(super) made: &'a Made,
-    /// What the notes say to what is asked for all, once somebody has asked.
+    pub(super) forked: &'a ForkedWorkers,
+    /// The answers to the queries for all workers, once a worker has needed them.
     pub(super) common: OnceCell<Option<String>>,
 }
 
 impl Workers<'_> {
-    /// Dropping the future undoes a fork that is not finished and kills the command; a finished fork is in `made`.
+    /// Runs one task. Dropping the future undoes an unfinished fork and kills the command; a finished fork is in
+    /// `forked`.
     pub(super) async fn run(&self, task: &SwarmTask) -> TaskDone {
         let failed = |workspace, reason: &OpError| TaskDone {
             name: task.name.clone(),
@@ -99,18 +100,18 @@ impl Workers<'_> {
         let request = ForkRequest {
             source: self.request.golden.clone(),
             snapshot: self.request.snapshot.clone(),
-            // A task's name is short enough for this to be one.
+            // A task's name is short enough that this is always a valid name.
             new_name: WorkspaceName::parse(&name).ok(),
             setup_commands: Vec::new(),
         };
         let quiet = Progress::silent();
         let worker = self.session.fork_for(Lifetime::OneCall, request, &quiet).await?.workspace;
-        self.made.add(worker.clone());
+        self.forked.add(worker.clone());
         Ok(worker)
     }
 
-    /// Gives a worker its policy, its texts and its way to MCP.
-    async fn inject(&self, task: &SwarmTask, worker: &WorkspaceInfo) -> Result<Ready, OpError> {
+    /// Gives a worker its policy, its texts and its access to MCP.
+    async fn inject(&self, task: &SwarmTask, worker: &WorkspaceInfo) -> Result<PreparedWorker, OpError> {
         let wanted = WorkspaceRef::Id(worker.id);
         if let Some(allow) = self.request.allow_internet {
             let change = PolicyChange { allow_internet: Some(allow), ..PolicyChange::default() };
@@ -129,25 +130,25 @@ impl Workers<'_> {
         }
         if self.request.mcp_bridge {
             let access = self.session.grant_bridge(&wanted).await?;
-            let mind = opencode::Mind::of(&self.session.shared().config.mcp_bridge);
-            opencode::configure(&guest, &access, &mind).await?;
+            let choice = opencode::ModelChoice::of(&self.session.shared().config.mcp_bridge);
+            opencode::configure(&guest, &access, &choice).await?;
             env.insert(MCP_TOKEN.to_owned(), access.token.expose().to_owned());
         }
-        Ok(Ready { guest, env })
+        Ok(PreparedWorker { guest, env })
     }
 
-    /// What is asked for all is asked once.
+    /// The answers for one worker. Queries for all workers are asked only once.
     async fn knowledge_for(&self, task: &SwarmTask) -> Option<String> {
         let common = &self.request.vault_queries;
         if task.vault_queries.is_empty() {
             return self.common.get_or_init(|| self.session.knowledge(common.clone())).await.clone();
         }
-        // One text with one bound, so both are asked together.
+        // The answers are one text with one size limit, so both lists are asked together.
         self.session.knowledge([&common[..], &task.vault_queries[..]].concat()).await
     }
 
-    async fn execute(&self, task: &SwarmTask, ready: Ready) -> Result<ExecOutcome, OpError> {
-        let Ready { guest, mut env } = ready;
+    async fn execute(&self, task: &SwarmTask, ready: PreparedWorker) -> Result<ExecOutcome, OpError> {
+        let PreparedWorker { guest, mut env } = ready;
         env.extend(self.request.env.clone());
         env.extend(task.env.clone());
         let spec = ExecSpec {

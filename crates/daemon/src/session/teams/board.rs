@@ -1,4 +1,4 @@
-//! What the task board says about members: whoever has taken something on is working.
+//! Updates the status of members from the task board: a member that has taken on a task is working.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::error::OpError;
 use crate::session::Session;
 
 impl Session {
-    /// Changes the board of a team and brings its members' status up to date: both, once it has begun, whoever waits for
-    /// it.
+    /// Changes the board of a team and updates its members' status. Once begun, both are done even if the client gives
+    /// up.
     pub async fn change_board<T, E>(
         &self,
         team: TeamName,
@@ -30,16 +30,16 @@ impl Session {
         .await
     }
 
-    /// That the status is not up to date is no reason to fail, since the board has been changed.
+    /// Updates the status of members. A failure is only logged, because the board has been changed already.
     async fn board_changed(&self, team: &TeamName) {
         let changed = {
-            // What is looked at last must be what is known last.
-            let _turn = self.shared().cards.lock().await;
+            // One update at a time, so that the latest look at the board decides the status.
+            let _lock = self.shared().cards.lock().await;
             let name = team.clone();
             match self.vault(move |vault| busy(&Board::of_team(vault, name.as_str())?)).await {
                 Ok(busy) => self.set_busy(team, &busy),
                 Err(error) => {
-                    tracing::warn!(%team, %error, "what the members of a team do is not up to date");
+                    tracing::warn!(%team, %error, "cannot update which members of a team are busy");
                     return;
                 }
             }
@@ -53,7 +53,7 @@ impl Session {
         }
     }
 
-    /// Whose status is another now.
+    /// Sets which members are busy, and returns those whose status changed.
     fn set_busy(&self, team: &TeamName, busy: &BTreeSet<String>) -> Vec<RoleName> {
         self.shared().change(|registry| {
             let members = registry.teams.get_mut(team).into_iter().flat_map(|team| &mut team.members);
@@ -66,7 +66,7 @@ impl Session {
     }
 }
 
-/// Those who have tasks that are neither finished nor given back.
+/// The owners of tasks that are neither finished nor given back.
 fn busy(board: &Board) -> Result<BTreeSet<String>, BoardError> {
     let taken = |status: Status| match status {
         Status::Claimed | Status::InProgress => true,

@@ -1,5 +1,5 @@
-//! What each member is and does, as a note beside those of its team. Notes are no reason to fail: what cannot be written
-//! is logged.
+//! The card of each member: a note beside those of its team that says what the member is and does. A card that cannot
+//! be written is logged; the call does not fail because of it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::shared::Shared;
 
 const FOLDERS: [&str; 3] = ["cards", "tasks", "notes"];
 
-/// Makes a new team's folders, and the cards of its members.
+/// Creates a new team's folders and the cards of its members.
 pub(super) async fn make(shared: &Arc<Shared>, team: &TeamName) {
     let folders: Vec<String> = FOLDERS.iter().map(|folder| format!("teams/{team}/{folder}")).collect();
     let make = move |vault: &Vault| {
@@ -28,10 +28,10 @@ pub(super) async fn make(shared: &Arc<Shared>, team: &TeamName) {
     write(shared, team, None).await;
 }
 
-/// Brings the card of one member up to date, or of all.
+/// Updates the card of one member, or of all.
 pub(super) async fn write(shared: &Arc<Shared>, team: &TeamName, only: Option<&RoleName>) {
-    // What is written last must be what is true last, so it is looked at and written in one turn.
-    let _turn = shared.cards.lock().await;
+    // The registry is read and the card written under one lock, so that the last card written is the current one.
+    let _lock = shared.cards.lock().await;
     let cards: Vec<(String, String)> = {
         let registry = &shared.state().registry;
         let members = registry.teams.get(team).into_iter().flat_map(|team| &team.members);
@@ -47,9 +47,9 @@ pub(super) async fn write(shared: &Arc<Shared>, team: &TeamName, only: Option<&R
     in_vault(shared, team, write).await;
 }
 
-/// A team that could not be made leaves no cards.
+/// Removes the cards of a team that could not be made.
 pub(super) async fn remove(shared: &Arc<Shared>, team: &TeamName) {
-    let _turn = shared.cards.lock().await;
+    let _lock = shared.cards.lock().await;
     let cards: Vec<String> = {
         let registry = &shared.state().registry;
         let members = registry.teams.get(team).into_iter().flat_map(|team| &team.members);
@@ -74,7 +74,7 @@ fn card(registry: &Registry, team: &TeamName, member: &Member) -> Value {
         "role": member.role,
         "description": member.description,
         "skills": member.skills,
-        // Others reach a machine by its address alone. The port is for programs in it.
+        // Other members reach a VM by its address alone. The port is for programs inside it.
         "endpoints": {
             "vsock_cid": null,
             "ip": machine.map(|machine| machine.address),
@@ -119,6 +119,6 @@ async fn in_vault(
     let session = Session::open(Arc::clone(shared), SessionKind::Shell);
     match session.vault(work).await {
         Ok(()) | Err(OpError::ShuttingDown) => {}
-        Err(error) => tracing::warn!(%team, %error, "the notes about a team are not up to date"),
+        Err(error) => tracing::warn!(%team, %error, "cannot update the notes about a team"),
     }
 }

@@ -1,4 +1,4 @@
-//! Why something could not be done with a team.
+//! Reasons why an operation on a team failed.
 
 use agentiso_core::team::{MailError, RoleName, TeamName, TeamRefusal};
 use thiserror::Error;
@@ -12,20 +12,20 @@ pub enum TeamError {
     Refused(#[from] TeamRefusal),
     #[error(transparent)]
     Mail(#[from] MailError),
-    #[error("team {name} belongs to a session that was active {idle_secs} s ago")]
+    #[error("team {name} belongs to another session (active {idle_secs} s ago)")]
     OwnerActive { name: TeamName, idle_secs: u64 },
-    #[error("team {name} belongs to a session that is connected and was active {idle_secs} s ago")]
+    #[error("team {name} belongs to another session, which is connected (active {idle_secs} s ago)")]
     OwnerConnected { name: TeamName, idle_secs: u64 },
-    #[error("member {role} of team {team} could not be made, so the team was not: {source}")]
+    #[error("team {team} was not created, because its member {role} could not be: {source}")]
     Member {
         team: TeamName,
         role: RoleName,
         #[source]
         source: Box<OpError>,
     },
-    #[error("team {team} could not be destroyed: {left} of its machines are left")]
+    #[error("team {team} could not be destroyed: {left} of its workspaces are left")]
     Left { team: TeamName, left: usize },
-    #[error("the mail of a team cannot be stored: {0}")]
+    #[error("cannot store the team's messages: {0}")]
     Store(#[from] MailStoreError),
 }
 
@@ -67,7 +67,7 @@ impl TeamError {
     pub(crate) fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Refused(TeamRefusal::NotFound { known, .. }) if known.is_empty() => {
-                "there are no teams; make one with team (action create)".to_owned()
+                "there are no teams; create one with team (action create)".to_owned()
             }
             Self::Refused(TeamRefusal::NotFound { known, .. }) => format!("there are: {}", known.join(", ")),
             Self::Refused(TeamRefusal::NameTaken(_)) => {
@@ -82,31 +82,31 @@ impl TeamError {
             Self::Refused(TeamRefusal::TooMany { .. }) => {
                 "ask for fewer roles, or for a larger max_vms of the topmost team".to_owned()
             }
-            Self::Refused(TeamRefusal::TooDeep { .. }) => "make it below a team further up".to_owned(),
-            Self::Refused(TeamRefusal::Going(_)) => "make another team".to_owned(),
-            Self::Refused(TeamRefusal::BeingMade(_)) => "try again when it is there".to_owned(),
+            Self::Refused(TeamRefusal::TooDeep { .. }) => "create it below a team that is closer to the topmost".to_owned(),
+            Self::Refused(TeamRefusal::Going(_)) => "create another team".to_owned(),
+            Self::Refused(TeamRefusal::BeingMade(_)) => "try again in a moment".to_owned(),
             Self::Mail(MailError::NotAMember { .. }) => "team (action status) shows the members".to_owned(),
             Self::Mail(MailError::TooLong(_)) => {
-                "put it into a note or a file, and send where it is".to_owned()
+                "put it into a note or a file, and send its path".to_owned()
             }
             Self::Mail(MailError::TooManyTasks { .. }) => {
                 "collect the results with team (action receive), then send it again".to_owned()
             }
             Self::OwnerActive { .. } => {
-                "wait until its session has ended; after 60 s without a call, action destroy with force: true helps"
+                "wait until its session has ended, or use action destroy with force: true once it has made no call for 60 s"
                     .to_owned()
             }
             Self::OwnerConnected { .. } => {
-                "make a team of your own; if that session does not need this one any more, use action destroy with \
+                "create a team of your own; if that session does not need this one any more, use action destroy with \
                  force: true"
                     .to_owned()
             }
             Self::Member { source, .. } => return source.hint(),
             Self::Left { .. } => "try again once the cause is removed".to_owned(),
             Self::Store(MailStoreError::NoSpace { .. }) => "free space on the host's disk".to_owned(),
-            Self::Store(MailStoreError::Closed) => "make another team".to_owned(),
+            Self::Store(MailStoreError::Closed) => "create another team".to_owned(),
             Self::Store(MailStoreError::TooLong) => {
-                "put it into a note or a file, and send where it is".to_owned()
+                "put it into a note or a file, and send its path".to_owned()
             }
             Self::Store(MailStoreError::Io { .. } | MailStoreError::Full { .. }) => {
                 "look at that file on the host, then try again".to_owned()

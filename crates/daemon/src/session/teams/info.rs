@@ -1,4 +1,4 @@
-//! What is asked for a team, and what everybody sees of one.
+//! Requests for teams, and the view of a team that every session may see.
 
 use agentiso_core::names::{SnapshotName, WorkspaceName, WorkspaceRef};
 use agentiso_core::team::{AgentStatus, Member, RoleName, Team, TeamName, TeamState};
@@ -9,7 +9,7 @@ use crate::info::WorkspaceInfo;
 use crate::registry::Registry;
 use crate::session::Session;
 
-/// What is asked for a member.
+/// Request for one member.
 #[derive(Clone, Debug)]
 pub struct RoleRequest {
     pub name: RoleName,
@@ -23,7 +23,7 @@ pub struct TeamRequest {
     pub name: TeamName,
     pub roles: Vec<RoleRequest>,
     pub max_vms: u32,
-    /// What members are forked from; else they are fresh.
+    /// Workspace and snapshot that members are forked from. `None`: they are created from the image.
     pub golden: Option<(WorkspaceRef, SnapshotName)>,
     pub parent: Option<TeamName>,
 }
@@ -44,14 +44,14 @@ pub struct MemberInfo {
     pub name: RoleName,
     pub role: String,
     pub status: AgentStatus,
-    /// What its machine is called.
+    /// Name of its workspace.
     pub workspace_name: WorkspaceName,
-    /// `None`: it was destroyed, or is not made yet.
+    /// `None`: it was destroyed, or has not been made yet.
     pub workspace: Option<WorkspaceInfo>,
 }
 
 impl Session {
-    /// What a team is and who is in it. Everybody may look.
+    /// Describes a team and its members. Every session may look.
     pub fn team_info(&self, name: &str) -> Result<TeamInfo, OpError> {
         let state = self.shared().state();
         let (name, team) = state.registry.teams.find(name).map_err(TeamError::from)?;

@@ -1,4 +1,4 @@
-//! Messages between members, and what came of the tasks among them.
+//! Messages between members, and the results of the tasks that some messages assign.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,25 +15,25 @@ use crate::session::Session;
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub message: Message,
-    /// Messages that gave way to it because an inbox was full.
+    /// Number of messages that were displaced because an inbox was full.
     pub displaced: usize,
 }
 
-/// What a member is given; it is not given again.
+/// Messages and results that a member has received; they are not delivered again.
 #[derive(Clone, Debug, Default)]
 pub struct Received {
-    /// The oldest first.
+    /// Oldest first.
     pub messages: Vec<Message>,
     pub results: Vec<TaskResult>,
-    /// Results that did not fit.
+    /// Number of results that did not fit.
     pub results_left: usize,
-    /// Tasks that wait or run.
+    /// Number of tasks that wait or run.
     pub pending: usize,
 }
 
 impl Session {
-    /// Sends a message from one member to another, or to all. It is on disk when this returns. One that assigns a task is
-    /// carried out in the machines of those it is for.
+    /// Sends a message from one member to another, or to all. It is on disk when this returns. If it assigns a task,
+    /// the task runs in the VMs of its recipients.
     pub async fn send_message(
         &self,
         team: &str,
@@ -64,16 +64,18 @@ impl Session {
         })?;
         let shared = Arc::clone(self.shared());
         let team = name.clone();
-        let told = move |message: &Message, delivered: &mail::Delivered| {
+        let on_delivered = move |message: &Message, delivered: &mail::Delivered| {
             if message.message_type == TASK_ASSIGNMENT {
                 for (role, pending) in &delivered.pending {
-                    tasks::count(&shared, &team, role, *pending, None);
-                    tasks::set_going(&shared, &team, role);
+                    tasks::update_pending(&shared, &team, role, *pending, None);
+                    tasks::start_waiting_tasks(&shared, &team, role);
                 }
             }
         };
-        let (message, delivered, ()) = mail::deliver(to, message, told).await.map_err(TeamError::from)?;
-        // Under the lock that a team is removed under, so that nothing is counted for one that is gone.
+        let (message, delivered, ()) =
+            mail::deliver(to, message, on_delivered).await.map_err(TeamError::from)?;
+        // Checked under the lock that also covers the removal of a team, so that nothing is counted for a team that is
+        // gone.
         let state = self.shared().state();
         if state.registry.teams.get(&name).is_some() {
             self.shared().metrics.sent(&name, &message.message_type);
@@ -82,7 +84,7 @@ impl Session {
         Ok(Sent { message, displaced: delivered.displaced })
     }
 
-    /// Takes a member's oldest messages and results, so many of each. What was taken is not given again, also not after a
+    /// Takes a member's oldest messages and results, up to `limit` of each. They are not delivered again, even after a
     /// restart.
     pub async fn receive_messages(&self, team: &str, agent: &str, limit: usize) -> Result<Received, OpError> {
         let _call = self.begin_call();
@@ -103,7 +105,8 @@ impl Session {
         })
     }
 
-    /// The inbox of a member. It is asked for under the registry's lock, so that none is found once its team goes.
+    /// The inbox of a member. Called under the registry's lock, so that no inbox is found once its team is being
+    /// destroyed.
     fn inbox(&self, name: &TeamName, team: &Team, role: &RoleName) -> Result<Arc<Slot>, OpError> {
         if team.is_going() {
             return Err(TeamError::Refused(TeamRefusal::Going(name.clone())).into());
@@ -111,7 +114,7 @@ impl Session {
         Ok(self.shared().mail.slot(name, team.created_at, role))
     }
 
-    /// Whether this session may act for a member of a team.
+    /// Checks that this session may act for a member of a team.
     pub fn check_team_member(&self, team: &str, agent: &str) -> Result<TeamName, OpError> {
         self.shared().change(|registry| {
             let (name, team) = registry.own_team(team, self.id(), self.kind(), false, Instant::now())?;

@@ -1,4 +1,4 @@
-//! Makes teams and destroys them, with all their machines.
+//! Creates teams and destroys them, with all their workspaces.
 
 use std::time::Instant;
 
@@ -15,20 +15,20 @@ use crate::info::{CreateRequest, ForkRequest};
 use crate::machines::Progress;
 use crate::session::Session;
 
-/// Members that come up at once: more would only wait for each other.
-const AT_ONCE: usize = 4;
+/// Members that start at once: more would only wait for each other.
+const MAX_PARALLEL: usize = 4;
 
-/// Why a team is destroyed.
+/// The reason why a team is destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// Somebody wants it to go.
+    /// A client asked for it.
     Asked,
-    /// It could not be made, or a crash left it half made.
+    /// It could not be made, or a crash left it half-made.
     Undone,
 }
 
 impl Session {
-    /// Makes a team with all its machines, or nothing. Dropping the future undoes it.
+    /// Creates a team with all its workspaces, or nothing. Dropping the future undoes it.
     pub async fn create_team(
         &self,
         mut request: TeamRequest,
@@ -37,17 +37,17 @@ impl Session {
         self.refuse_when_closing()?;
         if let Some((golden, snapshot)) = &mut request.golden {
             let (found, ..) = self.admitted_snapshot(golden, snapshot, Operation::UseSnapshots)?;
-            // Its name may be another's by the time that the last member is forked.
+            // The id is used because another workspace may have the name by the time the last member is forked.
             *golden = WorkspaceRef::Id(found.id);
         }
         let progress = progress.clone();
         self.guarded(|session, stop| async move {
             let _call = session.begin_call();
-            session.enter_team(&request)?;
+            session.reserve_team(&request)?;
             let filled = match session.shared().save().await {
                 Ok(()) => {
                     cards::make(session.shared(), &request.name).await;
-                    stop.run_until_cancelled(session.fill(&request, &progress)).await
+                    stop.run_until_cancelled(session.create_members(&request, &progress)).await
                 }
                 Err(error) => Some(Err(OpError::Ledger(error))),
             };
@@ -59,14 +59,14 @@ impl Session {
             if made.is_err()
                 && let Err(error) = session.dissolve(&request.name, Cause::Undone, false).await
             {
-                tracing::error!(team = %request.name, %error, "a team that could not be made is not quite gone");
+                tracing::error!(team = %request.name, %error, "cannot remove all of a team that could not be created");
             }
             made
         })
         .await
     }
 
-    fn enter_team(&self, request: &TeamRequest) -> Result<(), OpError> {
+    fn reserve_team(&self, request: &TeamRequest) -> Result<(), OpError> {
         let member = |role: &RoleRequest| {
             let digits = Uuid::new_v4().as_u128() as u16;
             let workspace =
@@ -97,18 +97,19 @@ impl Session {
                 registry.own_team(parent.as_str(), self.id(), self.kind(), false, Instant::now())?;
             }
             registry.admit_workspaces(new.roles.len() as u64)?;
-            // Members may be given machines of the pool, which are counted already; whoever has a pool has room for both.
+            // Members may take VMs from the warm pool, which are counted already and thus twice here: a host that has a
+            // warm pool has room for both.
             registry.admit_machines(new.roles.len() as u64)?;
             registry.teams.reserve(new, limits).map_err(TeamError::from)?;
             Ok::<_, OpError>(())
         })?;
-        // Members of the team above are near to those that come.
+        // Members of the parent team share a network group with the new ones.
         self.shared().regroup();
         Ok(())
     }
 
-    /// Makes the machines of all members. The first that fails ends it; what was made by then is there.
-    async fn fill(&self, request: &TeamRequest, progress: &Progress) -> Result<(), OpError> {
+    /// Creates the workspaces of all members. The first failure ends it; workspaces made by then remain.
+    async fn create_members(&self, request: &TeamRequest, progress: &Progress) -> Result<(), OpError> {
         let members: Vec<_> = {
             let state = self.shared().state();
             let (_, team) = state.registry.teams.find(request.name.as_str()).map_err(TeamError::from)?;
@@ -138,13 +139,13 @@ impl Session {
                     source: Box::new(source),
                 })
             })
-            .buffer_unordered(AT_ONCE);
+            .buffer_unordered(MAX_PARALLEL);
         let mut done = 0;
         while let Some(made) = making.next().await {
             made?;
             done += 1;
             progress
-                .report(&format!("{done} of {total} members are there"), Some(done as f32 / total as f32));
+                .report(&format!("{done} of {total} members are ready"), Some(done as f32 / total as f32));
         }
         Ok(())
     }
@@ -164,15 +165,15 @@ impl Session {
         Ok(info)
     }
 
-    /// Destroys a team, the teams below it first, with all their machines. With `force` also one whose owner is connected
-    /// but has been silent for long enough.
+    /// Destroys a team with all its workspaces, and the teams below it first. With `force` it also destroys a team
+    /// whose owner is connected but has been silent for long enough.
     pub async fn destroy_team(&self, name: &str, force: bool) -> Result<TeamName, OpError> {
         self.refuse_when_closing()?;
         let name = self.shared().change(|registry| {
             let now = Instant::now();
             registry.own_team(name, self.id(), self.kind(), force, now).map(|(name, _)| name)
         })?;
-        // Once begun it is done, whoever waits for it.
+        // Once begun it goes to its end, even if the client gives up.
         self.guarded(|session, _| async move {
             let _call = session.begin_call();
             session.dissolve(&name, Cause::Asked, force).await?;
@@ -181,15 +182,15 @@ impl Session {
         .await
     }
 
-    /// A team that this session may do something with.
+    /// Checks that this session may use a team, and returns the team's name.
     pub fn own_team(&self, name: &str) -> Result<TeamName, OpError> {
         self.shared().change(|registry| {
             registry.own_team(name, self.id(), self.kind(), false, Instant::now()).map(|(name, _)| name)
         })
     }
 
-    /// Removes a team with all below it. A team whose machines cannot all be removed stays, so that they are not
-    /// forgotten.
+    /// Removes a team and all teams below it. A team stays if a workspace of it cannot be removed, so that the
+    /// workspace is not forgotten.
     pub(super) async fn dissolve(&self, name: &TeamName, cause: Cause, force: bool) -> Result<(), OpError> {
         let shared = self.shared();
         let begin = |registry: &mut crate::registry::Registry| {
@@ -211,13 +212,13 @@ impl Session {
                 shared.metrics.forget_team(&team);
             });
             shared.regroup();
-            shared.save_or_warn("a team is gone").await;
+            shared.save_or_warn("a team was destroyed").await;
         }
         Ok(())
     }
 
-    /// Removes the mail of a team that is going, while the ledger still says that it is: a crash in between leaves
-    /// nothing behind that nobody knows of.
+    /// Removes the mail of a team that is being destroyed, while the ledger still lists the team: a crash in between
+    /// leaves no mail without a team.
     async fn discard_mail(&self, team: &TeamName) {
         let found = {
             let state = self.shared().state();
@@ -232,7 +233,7 @@ impl Session {
         }
     }
 
-    /// How many are left.
+    /// Destroys the members' workspaces and returns how many could not be destroyed.
     async fn destroy_members(&self, team: &TeamName, force: bool) -> usize {
         let machines: Vec<_> = {
             let state = self.shared().state();
@@ -243,7 +244,7 @@ impl Session {
             match self.destroy_by_force(machine, force).await {
                 Ok(_) | Err(OpError::NotFound { .. }) => true,
                 Err(error) => {
-                    tracing::warn!(%machine, %error, "a member of a team could not be destroyed");
+                    tracing::warn!(%machine, %error, "cannot destroy a member of a team");
                     false
                 }
             }

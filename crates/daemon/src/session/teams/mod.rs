@@ -1,8 +1,9 @@
-//! Teams: machines that are made together, write to each other, carry out what they are sent, and go together.
+//! Teams: workspaces that are created together, send messages to each other, run the tasks they are sent, and are
+//! destroyed together.
 //!
 //! ```text
-//!  create ─▶ make (all machines or none) ─▶ mail ─▶ tasks (jobs in the machines) ─▶ destroy
-//!               └───────── cards (what each member is and does, among the notes) ─────┘
+//!  create ─▶ make (all workspaces or none) ─▶ mail ─▶ tasks (jobs in the VMs) ─▶ destroy
+//!               └────────── cards (one note for each member, in the vault) ──────────┘
 //! ```
 
 mod board;
@@ -19,4 +20,4 @@ mod tasks;
 pub use error::TeamError;
 pub use info::{MemberInfo, RoleRequest, TeamInfo, TeamRequest};
 pub use mail::{Received, Sent};
-pub(crate) use recover::{look, recover, take_up};
+pub(crate) use recover::{find_unfinished, recover, resume_work};

@@ -1,4 +1,4 @@
-//! What a finished task printed, in as few bytes as a result may have.
+//! Shortens the output of a finished task to the bytes that a result may have.
 
 use agentiso_core::team::Outcome;
 
@@ -8,18 +8,19 @@ use crate::machines::{Captured, JobState};
 const MAX_STDOUT: usize = 4096;
 const MAX_STDERR: usize = 2048;
 
-/// Bytes of the beginning and of the end of each stream that are asked for: enough for either to fill half a result.
+/// Bytes of the beginning and of the end of each stream that are read from the guest: enough for either to fill half a
+/// result.
 pub(super) const HALF: u64 = 2048;
 const _: () = assert!(2 * HALF as usize >= MAX_STDOUT && MAX_STDOUT >= MAX_STDERR);
 
-/// Stands for what is left out.
+/// Marks the part that is left out.
 const GAP: &str = "\n[...]\n";
 
 pub(super) fn ended(state: &JobState) -> Outcome {
     Outcome {
         exit_code: match (state.exit_code, state.signal) {
             (Some(code), _) => code,
-            // As a shell says it.
+            // The exit code that a shell reports for a signal.
             (None, Some(signal)) => 128 + signal,
             (None, None) => -1,
         },
@@ -29,7 +30,7 @@ pub(super) fn ended(state: &JobState) -> Outcome {
     }
 }
 
-/// It was killed because its time was up.
+/// The outcome of a task that was killed because its time was up.
 pub(super) fn timed_out(state: &JobState) -> Outcome {
     let reason = format!("[timed out after {} s and was killed]", state.duration.as_secs());
     let said = text(&state.stderr, MAX_STDERR - reason.len() - 1);
@@ -37,7 +38,7 @@ pub(super) fn timed_out(state: &JobState) -> Outcome {
     Outcome { exit_code: -1, stderr: format!("{said}{gap}{reason}"), ..ended(state) }
 }
 
-/// At most so many bytes of a stream, its beginning and its end.
+/// At most `max` bytes of a stream: its beginning and its end.
 fn text(output: &Captured, max: usize) -> String {
     let kept = [&output.head[..], &output.tail[..]].concat();
     let all = String::from_utf8_lossy(&kept);
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_fits_is_whole_and_other_output_has_its_beginning_and_its_end() {
+    fn long_task_output_keeps_beginning_and_end() {
         assert_eq!(text(&printed(b"hi\n"), 2048), "hi\n");
         let exact = "x".repeat(4096);
         assert_eq!(text(&printed(exact.as_bytes()), 4096), exact);
@@ -78,7 +79,7 @@ mod tests {
             assert!(cut.len() <= max && cut.starts_with("begin ") && cut.ends_with(" end"), "{}", cut.len());
             assert!(cut.contains(GAP));
         }
-        // The bounds of the contract, whatever ours are called.
+        // The limits of the contract as literal numbers, so that a changed constant fails here.
         let both = ended(&JobState {
             stdout: printed(long.as_bytes()),
             stderr: printed(long.as_bytes()),
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_was_killed_says_why_within_the_bound() {
+    fn timed_out_task_result_states_the_reason() {
         let state = JobState { signal: Some(9), stderr: printed(&[b'e'; 9000]), ..JobState::default() };
         let outcome = timed_out(&state);
         assert!(outcome.stderr.ends_with("was killed]") && outcome.stderr.len() <= MAX_STDERR);

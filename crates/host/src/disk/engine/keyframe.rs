@@ -1,17 +1,17 @@
-//! One layer stands for many.
+//! Makes and adopts keyframes, which replace many layers by one.
 //!
 //! ```text
 //! below ◀── a ◀── b ◀── … ◀── top ◀── head
-//! below ◀── keyframe ◀── head                    a, b, … stay for the snapshots that they are
+//! below ◀── keyframe ◀── head                    a, b, … stay as long as they are snapshots
 //! ```
 //!
-//! The keyframe reads as `top` does, and neither ever changes, so it does not matter who lies on which.
+//! The keyframe reads as `top` does and neither ever changes, so each can stand in for the other as a backing.
 
 use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
 
-use super::Open;
+use super::OpenVolume;
 use crate::disk::error::DiskError;
 use crate::disk::layer_name::LayerName;
 use crate::disk::layers::Layers;
@@ -24,13 +24,13 @@ pub(super) fn make(
     due: KeyframeDue,
     stop: &CancellationToken,
 ) -> Result<Option<Keyframe>, DiskError> {
-    let mut open = Open::at(layers, dir)?;
+    let mut open = OpenVolume::at(layers, dir)?;
     if open.volume.flattening.is_none() {
         if !is_long(&open, due.layers.max(2))? {
             return Ok(None);
         }
         let graph = open.graph()?;
-        // What is being merged changes while it is looked at.
+        // A layer that is being merged changes while it is read.
         let mut merges = graph.redundant(&open.volume).into_iter();
         let merging = merges.any(|found| Some(found.note) == open.volume.merging);
         if merging || open.volume.pivot.is_some() {
@@ -44,7 +44,7 @@ pub(super) fn make(
             combined => combined?,
         }
         let (mut changed, made) = (open.volume.clone(), note.file.clone());
-        // A copy of what others wrote counts as little as the original: it is made on nobody's wish.
+        // A copy of inherited data is not charged either, because the client did not ask for the keyframe.
         let inherited = run.iter().map(|layer| changed.inherited_bytes(layer)).sum();
         changed.inherit(made.clone(), inherited);
         changed.flattening = Some(note);
@@ -54,8 +54,8 @@ pub(super) fn make(
     describe(&open)
 }
 
-/// Whether so many layers lie below the head, without a look at any that do not: this is asked after every snapshot.
-fn is_long<L: Layers>(open: &Open<'_, L>, layers: usize) -> Result<bool, DiskError> {
+/// Whether this many layers are below the head. This runs after every snapshot, so it inspects only those layers.
+fn is_long<L: Layers>(open: &OpenVolume<'_, L>, layers: usize) -> Result<bool, DiskError> {
     let mut below = open.volume.head.clone();
     for _ in 0..layers {
         let info = open.layers.inspect(open.dir, &below)?;
@@ -67,8 +67,8 @@ fn is_long<L: Layers>(open: &Open<'_, L>, layers: usize) -> Result<bool, DiskErr
     Ok(true)
 }
 
-/// The keyframe that waits to be adopted.
-fn describe<L: Layers>(open: &Open<'_, L>) -> Result<Option<Keyframe>, DiskError> {
+/// The finished keyframe that is not adopted yet.
+fn describe<L: Layers>(open: &OpenVolume<'_, L>) -> Result<Option<Keyframe>, DiskError> {
     let Some(note) = &open.volume.flattening else { return Ok(None) };
     let graph = open.graph()?;
     let above = graph.above(&graph.needed(&open.volume), &note.top);
@@ -84,7 +84,7 @@ fn describe<L: Layers>(open: &Open<'_, L>) -> Result<Option<Keyframe>, DiskError
 }
 
 pub(super) fn adopt(layers: &impl Layers, dir: &Path, file: &Path) -> Result<(), DiskError> {
-    let mut open = Open::at(layers, dir)?;
+    let mut open = OpenVolume::at(layers, dir)?;
     match &open.volume.flattening {
         Some(note) if LayerName::of(file).as_ref() == Some(&note.file) => {}
         None if LayerName::of(file).is_some_and(|file| open.volume.keyframes.contains(&file)) => {
@@ -92,29 +92,31 @@ pub(super) fn adopt(layers: &impl Layers, dir: &Path, file: &Path) -> Result<(),
         }
         Some(_) | None => return Err(DiskError::NoKeyframe(file.to_owned())),
     }
-    take_place(&mut open)?;
+    replace_layers(&mut open)?;
     open.save()?;
     open.collect()
 }
 
-/// With no machine running, a keyframe that was made is adopted; what a running one lies on is not changed under it.
-pub(super) fn settle<L: Layers>(open: &mut Open<'_, L>, running: bool) -> Result<(), DiskError> {
+/// Adopts a finished keyframe, unless the head of a running VM is on the replaced layers: the backing of a running
+/// head is not changed under it.
+pub(super) fn settle<L: Layers>(open: &mut OpenVolume<'_, L>, running: bool) -> Result<(), DiskError> {
     let Some(keyframe) = describe(open)? else { return Ok(()) };
     match running && keyframe.head_is_above {
         true => {
             open.volume.flattening = None;
             Ok(())
         }
-        false => take_place(open),
+        false => replace_layers(open),
     }
 }
 
-/// Puts whatever lies on the topmost of the replaced layers on the keyframe. The record is changed in memory only.
-fn take_place<L: Layers>(open: &mut Open<'_, L>) -> Result<(), DiskError> {
+/// Changes the backing of every layer on the topmost replaced layer to the keyframe. The record changes only in
+/// memory.
+fn replace_layers<L: Layers>(open: &mut OpenVolume<'_, L>) -> Result<(), DiskError> {
     let graph = open.graph()?;
     let Some(note) = open.volume.flattening.clone() else { return Ok(()) };
     let above = graph.above(&graph.needed(&open.volume), &note.top);
-    // Somebody forked one of them since: their files are not ours alone to change, and so all stays as it is.
+    // If one of these layers was forked meanwhile, it is not ours alone to change, and the keyframe is dropped.
     let shared = |layer: &LayerName| graph.layers.get(layer).is_some_and(|info| info.shared);
     open.volume.flattening = None;
     if above.iter().any(shared) {

@@ -1,10 +1,10 @@
-//! Volumes come and go.
+//! Creates, forks and deletes volumes.
 
 use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
 
-use super::{Open, is_half_made, memory_of};
+use super::{OpenVolume, is_half_made, memory_of};
 use crate::disk::error::DiskError;
 use crate::disk::layer_name::LayerName;
 use crate::disk::layers::Layers;
@@ -17,7 +17,7 @@ pub(super) fn create(
     backing: &Backing,
     virtual_bytes: u64,
 ) -> Result<PathBuf, DiskError> {
-    // An earlier attempt in this directory may have been made from other layers.
+    // An earlier attempt in this directory may have used other layers.
     delete(layers, dir)?;
     undone_on_error(layers, dir, || {
         let mut needed = 0;
@@ -39,15 +39,15 @@ pub(super) fn create(
     })
 }
 
-/// The record comes first and the head last: a fork that was cut short lacks what its record names, so nobody takes
-/// it for a whole one and writes to a layer it only has a link to.
+/// Stores the record first and makes the head last. An interrupted fork lacks the head that its record names, so it is
+/// never taken for a complete one whose linked layers may be written to.
 pub(super) fn fork(
     layers: &impl Layers,
     source: &Path,
     snapshot: SnapshotId,
     dir: &Path,
 ) -> Result<PathBuf, DiskError> {
-    let open = Open::at(layers, source)?;
+    let open = OpenVolume::at(layers, source)?;
     let top = open.snapshot(snapshot)?;
     let graph = open.graph()?;
     let made = layers.make_directory(dir)?;
@@ -74,7 +74,7 @@ pub(super) fn fork(
     forked
 }
 
-/// Removes a volume, and its directory if there is nothing else in it.
+/// Deletes a volume, and its directory if that is empty then.
 pub(super) fn discard(layers: &impl Layers, dir: &Path) -> Result<(), DiskError> {
     delete(layers, dir)?;
     match (dir.parent(), dir.file_name().and_then(|name| name.to_str())) {
@@ -83,7 +83,7 @@ pub(super) fn discard(layers: &impl Layers, dir: &Path) -> Result<(), DiskError>
     }
 }
 
-/// The record goes last: without it, a first layer that is still there would pass for a volume.
+/// Removes the record last, because a first layer without a record would count as a volume.
 pub(super) fn delete(layers: &impl Layers, dir: &Path) -> Result<(), DiskError> {
     let names = layers.names(dir)?;
     for name in &names {
@@ -98,7 +98,8 @@ pub(super) fn delete(layers: &impl Layers, dir: &Path) -> Result<(), DiskError> 
     layers.remove(dir, VOLUME_FILE)
 }
 
-/// Leaves nothing behind when the work fails. That removing it may fail as well is not what the caller asked about.
+/// Removes what was made if the work fails. An error of the removal itself is ignored, because the caller gets the
+/// first one.
 fn undone_on_error<T>(
     layers: &impl Layers,
     dir: &Path,

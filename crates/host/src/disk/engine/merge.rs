@@ -1,17 +1,17 @@
-//! Two layers become one.
+//! Merges two layers into one.
 //!
 //! ```text
 //! into ◀── child ◀── above        child's data is written into `into`
-//! into ◀── above                  those above are put on `into`, the record follows
+//! into ◀── above                  the layers above get `into` as their backing, then the record changes
 //! into ◀── above                  child is removed
 //! ```
 //!
-//! Read from above, the content is the same at every moment, so there is nothing to undo after a crash; the note in the
-//! record says what is to be gone on with.
+//! Read from above, the content never changes, so nothing has to be undone after a crash. The note in the record names
+//! the merge to continue.
 
 use std::path::Path;
 
-use super::Open;
+use super::OpenVolume;
 use crate::disk::error::DiskError;
 use crate::disk::graph::Redundant;
 use crate::disk::layer_name::LayerName;
@@ -20,7 +20,7 @@ use crate::disk::storage::Merge;
 use crate::disk::volume::MergeNote;
 
 pub(super) fn redundant(layers: &impl Layers, dir: &Path) -> Result<Vec<Merge>, DiskError> {
-    let open = Open::at(layers, dir)?;
+    let open = OpenVolume::at(layers, dir)?;
     let graph = open.graph()?;
     let head = &open.volume.head;
     let running = layers.is_open(dir, head)?;
@@ -44,10 +44,10 @@ pub(super) fn redundant(layers: &impl Layers, dir: &Path) -> Result<Vec<Merge>, 
     Ok(merges)
 }
 
-/// Whether a machine that runs has to do a merge itself; `None` if it must be down for it. What it has open is not
-/// always what its layers say: it goes on with the layers that a keyframe has replaced since it was started.
+/// Whether a running VM has to do a merge itself; `None` if it must be down. The layers that it has open can differ
+/// from its chain, because it keeps reading layers that a keyframe has replaced since it was started.
 fn under_running<L: Layers>(
-    open: &Open<'_, L>,
+    open: &OpenVolume<'_, L>,
     found: &Redundant,
     under_head: bool,
 ) -> Result<Option<bool>, DiskError> {
@@ -60,7 +60,7 @@ fn under_running<L: Layers>(
 }
 
 pub(super) fn begin(layers: &impl Layers, dir: &Path, merge: &Merge) -> Result<(), DiskError> {
-    let mut open = Open::at(layers, dir)?;
+    let mut open = OpenVolume::at(layers, dir)?;
     match find(&open, merge)? {
         Some(found) => note(&mut open, found.note),
         None => Err(DiskError::NotRedundant(merge.child.clone())),
@@ -68,7 +68,7 @@ pub(super) fn begin(layers: &impl Layers, dir: &Path, merge: &Merge) -> Result<(
 }
 
 pub(super) fn offline(layers: &impl Layers, dir: &Path, merge: &Merge) -> Result<(), DiskError> {
-    let mut open = Open::at(layers, dir)?;
+    let mut open = OpenVolume::at(layers, dir)?;
     let Some(found) = find(&open, merge)? else { return done_before(&open, merge) };
     note(&mut open, found.note.clone())?;
     if !found.copied {
@@ -78,15 +78,15 @@ pub(super) fn offline(layers: &impl Layers, dir: &Path, merge: &Merge) -> Result
 }
 
 pub(super) fn online(layers: &impl Layers, dir: &Path, merge: &Merge) -> Result<(), DiskError> {
-    let mut open = Open::at(layers, dir)?;
+    let mut open = OpenVolume::at(layers, dir)?;
     match noted(&open, merge) {
         Some(note) => finish(&mut open, &note),
         None => done_before(&open, merge),
     }
 }
 
-/// Follows up on a merge whose data is in place.
-pub(super) fn finish<L: Layers>(open: &mut Open<'_, L>, note: &MergeNote) -> Result<(), DiskError> {
+/// Finishes a merge whose data is already copied.
+pub(super) fn finish<L: Layers>(open: &mut OpenVolume<'_, L>, note: &MergeNote) -> Result<(), DiskError> {
     let graph = open.graph()?;
     for layer in graph.above(&graph.needed(&open.volume), &note.child) {
         open.layers.rebase(open.dir, &layer, &note.into)?;
@@ -98,8 +98,8 @@ pub(super) fn finish<L: Layers>(open: &mut Open<'_, L>, note: &MergeNote) -> Res
     open.layers.remove(open.dir, note.child.as_str())
 }
 
-/// Of a layer that holds what two did, as much was inherited as of both, but never more than there is.
-fn take_over_inheritance<L: Layers>(open: &mut Open<'_, L>, note: &MergeNote) -> Result<(), DiskError> {
+/// The merged layer inherits as much as both did, but never more than its size.
+fn take_over_inheritance<L: Layers>(open: &mut OpenVolume<'_, L>, note: &MergeNote) -> Result<(), DiskError> {
     let both = open.volume.inherited_bytes(&note.child) + open.volume.inherited_bytes(&note.into);
     if both > 0 {
         let there = open.layers.inspect(open.dir, &note.into)?.map_or(0, |info| info.used_bytes);
@@ -109,7 +109,7 @@ fn take_over_inheritance<L: Layers>(open: &mut Open<'_, L>, note: &MergeNote) ->
     Ok(())
 }
 
-fn note<L: Layers>(open: &mut Open<'_, L>, note: MergeNote) -> Result<(), DiskError> {
+fn note<L: Layers>(open: &mut OpenVolume<'_, L>, note: MergeNote) -> Result<(), DiskError> {
     if open.volume.merging.as_ref() == Some(&note) {
         return Ok(());
     }
@@ -117,13 +117,13 @@ fn note<L: Layers>(open: &mut Open<'_, L>, note: MergeNote) -> Result<(), DiskEr
     open.save()
 }
 
-fn find<L: Layers>(open: &Open<'_, L>, merge: &Merge) -> Result<Option<Redundant>, DiskError> {
+fn find<L: Layers>(open: &OpenVolume<'_, L>, merge: &Merge) -> Result<Option<Redundant>, DiskError> {
     if let Some(pivot) = &open.volume.pivot {
         return Err(DiskError::Pivoting { directory: open.dir.to_owned(), snapshot: pivot.snapshot });
     }
     let (child, into) = (LayerName::of(&merge.child), LayerName::of(&merge.into));
     let mut all = open.graph()?.redundant(&open.volume).into_iter();
-    // There is room for one note, and the one of a merge whose names are being changed must not be lost.
+    // The record holds one note. The note of a merge whose backing names are being changed must not be overwritten.
     let first = all.next();
     let rest = all.filter(|_| first.as_ref().is_some_and(|first| !first.copied));
     let wanted = |found: &Redundant| {
@@ -132,14 +132,14 @@ fn find<L: Layers>(open: &Open<'_, L>, merge: &Merge) -> Result<Option<Redundant
     Ok(first.clone().into_iter().chain(rest).find(wanted))
 }
 
-fn noted<L>(open: &Open<'_, L>, merge: &Merge) -> Option<MergeNote> {
+fn noted<L>(open: &OpenVolume<'_, L>, merge: &Merge) -> Option<MergeNote> {
     let (child, into) = (LayerName::of(&merge.child)?, LayerName::of(&merge.into)?);
     let note = MergeNote { child, into };
     (open.volume.merging.as_ref() == Some(&note)).then_some(note)
 }
 
-/// A merge that is asked for again has been done if nobody needs the upper layer any more.
-fn done_before<L: Layers>(open: &Open<'_, L>, merge: &Merge) -> Result<(), DiskError> {
+/// A repeated merge was done before if the upper layer is no longer needed.
+fn done_before<L: Layers>(open: &OpenVolume<'_, L>, merge: &Merge) -> Result<(), DiskError> {
     let refused = || DiskError::NotRedundant(merge.child.clone());
     let child = LayerName::of(&merge.child).ok_or_else(refused)?;
     match open.graph()?.needed(&open.volume).contains(&child) {

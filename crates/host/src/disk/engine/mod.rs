@@ -1,8 +1,7 @@
-//! What is done to volumes, in steps that [`Layers`] can take.
+//! The operations on volumes, as sequences of [`Layers`] steps.
 //!
-//! The order of the steps is what makes a crash harmless: what the record names is complete before it is named,
-//! and is removed only when it is named no more. Every file that nobody names is debris, which
-//! [`settle`](settle::settle) removes.
+//! The order of the steps makes a crash harmless: a layer is complete before the record names it, and is removed only
+//! after the record no longer does. Unnamed files are debris, which [`settle`](settle::settle) removes.
 
 mod keyframe;
 mod make;
@@ -25,17 +24,17 @@ use super::layer_name::LayerName;
 use super::layers::Layers;
 use super::volume::{VOLUME_FILE, Volume};
 
-/// What the directory of a snapshot's memory begins with; the snapshot's id follows.
+/// The prefix of the directory of a snapshot's memory; the snapshot's id follows.
 const MEMORY: &str = "memory-";
 
-/// A volume's record, together with the place it is in.
-struct Open<'a, L> {
+/// A volume's record, with the backend and directory it was read from.
+struct OpenVolume<'a, L> {
     layers: &'a L,
     dir: &'a Path,
     volume: Volume,
 }
 
-impl<'a, L: Layers> Open<'a, L> {
+impl<'a, L: Layers> OpenVolume<'a, L> {
     fn at(layers: &'a L, dir: &'a Path) -> Result<Self, DiskError> {
         let mut volume = match layers.load(dir)? {
             Some(text) => Volume::parse(&text)
@@ -48,7 +47,7 @@ impl<'a, L: Layers> Open<'a, L> {
         Ok(Self { layers, dir, volume })
     }
 
-    /// Looks at every layer the volume stands on.
+    /// Inspects every layer that the volume is built on.
     fn graph(&self) -> Result<Graph, DiskError> {
         let mut layers = BTreeMap::new();
         let mut open: Vec<LayerName> = self.volume.marked().into_iter().cloned().collect();
@@ -61,7 +60,7 @@ impl<'a, L: Layers> Open<'a, L> {
                     open.extend(info.backing.clone());
                     layers.insert(name, info);
                 }
-                // An image may stand on something we were not given; whether it can is QEMU's to say.
+                // An image may have a backing that we were not given; QEMU reports it if that is an error.
                 None if !name.is_own() && !self.volume.marked().contains(&name) => {}
                 None => return Err(DiskError::NoLayer(name.in_dir(self.dir))),
             }
@@ -82,12 +81,12 @@ impl<'a, L: Layers> Open<'a, L> {
         self.layers.store(self.dir, &self.volume.to_text())
     }
 
-    /// Replaces the record by one that names a layer which was made for it. On an error the old record holds, and
-    /// the layer is gone, as far as that can still be had.
+    /// Replaces the record by one that names a new layer. On an error, the old record stays valid and the layer is
+    /// removed, as far as possible.
     fn save_with(&mut self, changed: Volume, made: &LayerName) -> Result<(), DiskError> {
         let old = std::mem::replace(&mut self.volume, changed);
         let Err(error) = self.save() else { return Ok(()) };
-        // The new record may be in place all the same: only that it is durable is not known.
+        // The new record may be in place all the same, if only making it durable failed.
         let replaced = !matches!(self.layers.load(self.dir), Ok(text) if text != Some(self.volume.to_text()));
         self.volume = old;
         if !replaced || self.save().is_ok() {
@@ -96,7 +95,7 @@ impl<'a, L: Layers> Open<'a, L> {
         Err(error)
     }
 
-    /// Removes the layers that nobody needs.
+    /// Removes the unneeded layers.
     fn collect(&self) -> Result<(), DiskError> {
         for layer in self.unneeded()? {
             self.layers.remove(self.dir, layer.as_str())?;
@@ -104,7 +103,7 @@ impl<'a, L: Layers> Open<'a, L> {
         Ok(())
     }
 
-    /// The layers in the directory that nothing in the record leads to.
+    /// The layers in the directory that the record does not lead to.
     fn unneeded(&self) -> Result<Vec<LayerName>, DiskError> {
         let needed = self.graph()?.needed(&self.volume);
         let mut own = own_layers(self.layers, self.dir)?;
@@ -113,9 +112,9 @@ impl<'a, L: Layers> Open<'a, L> {
     }
 }
 
-/// A workspace that was made before there were records has one layer of its own. If another directory has it too,
-/// it is a template's, or half of a fork, and nothing to write to. If there are others beside it, there was a record that
-/// named them, and it is lost.
+/// The volume of a workspace from before there were records, which has one layer of its own. If another directory has
+/// a link to it, it is a template's or part of an unfinished fork, and must not be written to. If there are other
+/// layers of its own, there was a record that named them, and it is lost.
 fn unrecorded(layers: &impl Layers, dir: &Path) -> Result<Volume, DiskError> {
     let head = LayerName::first();
     let others = own_layers(layers, dir)?.into_iter().filter(|layer| *layer != head).count();
@@ -133,8 +132,8 @@ fn own_layers(layers: &impl Layers, dir: &Path) -> Result<Vec<LayerName>, DiskEr
     Ok(names.iter().filter_map(|name| LayerName::parse(name)).filter(LayerName::is_own).collect())
 }
 
-/// What a record of before this was noted may have inherited. A layer that another has too was written by one of the two;
-/// it is not known which, and none of them is to be kept from writing by what may be the other's.
+/// The inherited bytes for a record of a version that did not note them. One of two volumes wrote a layer that both
+/// have, and it is not known which. It counts for neither, so that neither is kept from writing because of the other.
 fn shared_layers(layers: &impl Layers, dir: &Path) -> Result<BTreeMap<LayerName, u64>, DiskError> {
     let mut shared = BTreeMap::new();
     for layer in own_layers(layers, dir)? {
@@ -156,7 +155,7 @@ fn memory_name(snapshot: SnapshotId) -> String {
     format!("{MEMORY}{snapshot}")
 }
 
-/// Whether a file, or a directory of memory, is one that was being written when somebody crashed.
+/// Whether a file or memory directory was left unfinished by a crash.
 fn is_half_made(name: &str) -> bool {
     let Some(rest) = name.strip_prefix('.') else { return false };
     if rest.starts_with(MEMORY) {

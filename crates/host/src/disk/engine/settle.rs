@@ -1,10 +1,10 @@
-//! After a crash.
+//! Restores order in a volume after a crash.
 
 use std::path::Path;
 
 use agentiso_core::ids::SnapshotId;
 
-use super::{Open, is_half_made, keyframe, memory_of, merge};
+use super::{OpenVolume, is_half_made, keyframe, memory_of, merge};
 use crate::disk::error::DiskError;
 use crate::disk::layer_name::LayerName;
 use crate::disk::layers::Layers;
@@ -17,7 +17,7 @@ pub(super) fn settle(
     known: &[SnapshotId],
 ) -> Result<(), DiskError> {
     layers.hold(dir)?;
-    let mut open = Open::at(layers, dir)?;
+    let mut open = OpenVolume::at(layers, dir)?;
     let (before, stored) = (open.volume.clone(), layers.load(dir)?);
     settle_pivot(&mut open, running_head);
     let is_complete = is_complete(&open, known)?;
@@ -33,9 +33,9 @@ pub(super) fn settle(
         open.volume.snapshots.retain(|snapshot, _| known.contains(snapshot));
     }
     open.volume.unconfirmed.clear();
-    // Nothing is removed, and nothing written, before it is clear that all layers are there.
+    // Nothing is written or removed before all layers are known to exist.
     open.graph()?;
-    // A record of an older version is written anew, so that what it did not note is settled as it is today.
+    // A record of an older version is rewritten, so that it also holds the fields that were added since.
     let older = stored.is_some_and(|text| text != open.volume.to_text());
     if older || open.volume != before {
         open.save()?;
@@ -53,11 +53,11 @@ pub(super) fn settle(
     layers.sync(dir)
 }
 
-/// Whether the record has all that the books have. A snapshot is in the record before it is in the books, and goes from
-/// the books before it goes from the record: one that lacks a snapshot is not the last that was written, or is damaged, or
-/// the books are. Then what it does not name may be that snapshot, and what it takes for the head may be below others by
-/// now, so it is refused. If it names all that there is, the volume can be used, and nothing is removed.
-fn is_complete<L: Layers>(open: &Open<'_, L>, known: &[SnapshotId]) -> Result<bool, DiskError> {
+/// Whether the record has every snapshot of the ledger. A snapshot is added to the record before the ledger, and
+/// removed from the ledger before the record. So if the record lacks one, the record is outdated or damaged, or the
+/// ledger is. Then an unnamed layer may be that snapshot, and the recorded head may be below other layers, so the
+/// record is refused. If no layer is unnamed, the volume can be used, and nothing is removed.
+fn is_complete<L: Layers>(open: &OpenVolume<'_, L>, known: &[SnapshotId]) -> Result<bool, DiskError> {
     let is_missing = |snapshot: &&SnapshotId| !open.volume.snapshots.contains_key(*snapshot);
     let Some(snapshot) = known.iter().find(is_missing) else { return Ok(true) };
     let unnamed = open.unneeded()?.len();
@@ -65,13 +65,13 @@ fn is_complete<L: Layers>(open: &Open<'_, L>, known: &[SnapshotId]) -> Result<bo
         let path = open.dir.join(VOLUME_FILE);
         return Err(DiskError::RecordBehind { path, snapshot: *snapshot, layers: unnamed });
     }
-    tracing::error!(directory = %open.dir.display(), %snapshot, "a listed snapshot is not on the disk; nothing is removed");
+    tracing::error!(directory = %open.dir.display(), %snapshot, "a snapshot of the ledger is not on the disk; no layers are removed");
     Ok(false)
 }
 
-/// With the machine down, the upper layer is the right head whether it had moved or not: an empty one reads as the
-/// layer below it. A machine that runs knows where it is.
-fn settle_pivot<L: Layers>(open: &mut Open<'_, L>, running_head: Option<&Path>) {
+/// With the VM down, the upper layer is the right head even if the VM had not moved to it: an empty layer reads as the
+/// one below it. With the VM running, its head decides.
+fn settle_pivot<L: Layers>(open: &mut OpenVolume<'_, L>, running_head: Option<&Path>) {
     let Some(pivot) = open.volume.pivot.take() else { return };
     let stayed = running_head.is_some_and(|running| LayerName::of(running).as_ref() == Some(&pivot.from));
     if !stayed {
@@ -80,9 +80,11 @@ fn settle_pivot<L: Layers>(open: &mut Open<'_, L>, running_head: Option<&Path>) 
     }
 }
 
-/// A merge that has come so far that only names are left to be changed is finished; another is offered again with the
-/// redundant ones.
-fn settle_merge<L: Layers>(open: &mut Open<'_, L>, running_head: Option<&Path>) -> Result<(), DiskError> {
+/// Finishes a merge that has only backing names left to change. Any other is offered again by `redundant`.
+fn settle_merge<L: Layers>(
+    open: &mut OpenVolume<'_, L>,
+    running_head: Option<&Path>,
+) -> Result<(), DiskError> {
     let Some(note) = open.volume.merging.clone() else { return Ok(()) };
     let Some(begun) = open.graph()?.begun(&open.volume) else {
         open.volume.merging = None;

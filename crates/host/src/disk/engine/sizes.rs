@@ -1,10 +1,10 @@
-//! What volumes and snapshots take on the host.
+//! Computes the space that volumes and snapshots take on the host.
 
 use std::path::Path;
 
 use agentiso_core::ids::SnapshotId;
 
-use super::{Open, memory_name, memory_of};
+use super::{OpenVolume, memory_name, memory_of};
 use crate::disk::error::DiskError;
 use crate::disk::graph::LayerInfo;
 use crate::disk::layer_name::LayerName;
@@ -16,7 +16,7 @@ pub(in crate::disk) fn sizes(
     dir: &Path,
     of: SizesOf,
 ) -> Result<VolumeSizes, DiskError> {
-    let open = Open::at(layers, dir)?;
+    let open = OpenVolume::at(layers, dir)?;
     let volume = &open.volume;
     let mut sizes = VolumeSizes { virtual_bytes: volume.virtual_bytes, ..VolumeSizes::default() };
     for name in layers.names(dir)?.iter().filter(|name| is_counted(name)) {
@@ -39,10 +39,10 @@ pub(in crate::disk) fn sizes(
         let own = graph.chain(top).filter(|layer| layer.is_own());
         let referenced: u64 =
             own.filter_map(|layer| graph.layers.get(layer)).map(|info| info.used_bytes).sum();
-        let without = graph.without(volume, *snapshot);
-        let removed = without.unneeded.iter().filter_map(|name| Some(alone(name, graph.layers.get(name)?)));
+        let effect = graph.effect_of_deleting(volume, *snapshot);
+        let removed = effect.unneeded.iter().filter_map(|name| Some(alone(name, graph.layers.get(name)?)));
         let mut used: u64 = removed.sum();
-        if let Some(merge) = &without.merge {
+        if let Some(merge) = &effect.merge {
             used += layers.overlap(dir, &merge.child, &merge.into)?;
         }
         let snapshot_sizes =
@@ -57,7 +57,7 @@ fn is_counted(name: &str) -> bool {
     memory_of(name).is_some() || LayerName::parse(name).is_some_and(|layer| layer.is_own())
 }
 
-/// What removing a layer would give back.
+/// The space that removing a layer would free.
 fn alone(name: &LayerName, info: &LayerInfo) -> u64 {
     match name.is_own() && !info.shared {
         true => info.used_bytes,

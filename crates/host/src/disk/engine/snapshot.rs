@@ -1,10 +1,10 @@
-//! Snapshots: taken, gone back to, dropped.
+//! Takes, restores, deletes and lists the snapshots of a volume.
 
 use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
 
-use super::{Open, memory_name};
+use super::{OpenVolume, memory_name};
 use crate::disk::error::DiskError;
 use crate::disk::layer_name::LayerName;
 use crate::disk::layers::Layers;
@@ -12,7 +12,7 @@ use crate::disk::storage::{DiskSnapshot, Pivot};
 use crate::disk::volume::PivotNote;
 
 pub(super) fn begin(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<Pivot, DiskError> {
-    let mut open = Open::at(layers, dir)?;
+    let mut open = OpenVolume::at(layers, dir)?;
     if let Some(pivot) = &open.volume.pivot {
         return Err(DiskError::Pivoting { directory: dir.to_owned(), snapshot: pivot.snapshot });
     }
@@ -30,7 +30,7 @@ pub(super) fn begin(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> R
 }
 
 pub(super) fn finish(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<(), DiskError> {
-    let mut open = Open::at(layers, dir)?;
+    let mut open = OpenVolume::at(layers, dir)?;
     match open.volume.pivot.take() {
         Some(pivot) if pivot.snapshot == snapshot => {
             open.volume.snapshots.insert(snapshot, pivot.from);
@@ -43,7 +43,7 @@ pub(super) fn finish(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> 
 }
 
 pub(super) fn abandon(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<(), DiskError> {
-    let mut open = Open::at(layers, dir)?;
+    let mut open = OpenVolume::at(layers, dir)?;
     match open.volume.pivot.take() {
         Some(pivot) if pivot.snapshot == snapshot => {
             open.volume.unconfirmed.remove(&snapshot);
@@ -57,25 +57,25 @@ pub(super) fn abandon(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) ->
 }
 
 pub(super) fn restore(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<PathBuf, DiskError> {
-    let mut open = Open::at(layers, dir)?;
+    let mut open = OpenVolume::at(layers, dir)?;
     let below = open.snapshot(snapshot)?.clone();
     let to = LayerName::unique();
     layers.create(dir, &to, &below, open.volume.virtual_bytes)?;
     let mut changed = open.volume.clone();
     changed.head = to.clone();
-    // With the machine down, a snapshot that was begun is as good as taken; whether it is wanted, settling says.
+    // With the VM down, a begun snapshot counts as taken; `settle` drops it if the ledger does not know it.
     if let Some(pivot) = changed.pivot.take() {
         changed.snapshots.insert(pivot.snapshot, pivot.from);
     }
     open.save_with(changed, &to)?;
     if let Err(error) = open.collect() {
-        tracing::warn!(%error, directory = %dir.display(), "a state that was left behind still takes space");
+        tracing::warn!(%error, directory = %dir.display(), "could not remove the layers of the abandoned state");
     }
     Ok(to.in_dir(dir))
 }
 
 pub(super) fn forget(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<(), DiskError> {
-    let mut open = Open::at(layers, dir)?;
+    let mut open = OpenVolume::at(layers, dir)?;
     if open.volume.snapshots.remove(&snapshot).is_some() {
         open.volume.unconfirmed.remove(&snapshot);
         open.save()?;
@@ -84,13 +84,13 @@ pub(super) fn forget(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> 
     layers.remove(dir, &memory_name(snapshot))
 }
 
-/// From a snapshot, or the head, down to the image.
+/// The layers from a snapshot, or the head, down to the image.
 pub(super) fn chain(
     layers: &impl Layers,
     dir: &Path,
     of: Option<SnapshotId>,
 ) -> Result<Vec<PathBuf>, DiskError> {
-    let open = Open::at(layers, dir)?;
+    let open = OpenVolume::at(layers, dir)?;
     let graph = open.graph()?;
     let top = match of {
         Some(snapshot) => open.snapshot(snapshot)?,
@@ -99,9 +99,9 @@ pub(super) fn chain(
     Ok(graph.chain(top).map(|layer| layer.in_dir(dir)).collect())
 }
 
-/// The nearest snapshot that the head stands on.
+/// The nearest snapshot below the head.
 pub(in crate::disk) fn origin(layers: &impl Layers, dir: &Path) -> Result<Option<SnapshotId>, DiskError> {
-    let open = Open::at(layers, dir)?;
+    let open = OpenVolume::at(layers, dir)?;
     let graph = open.graph()?;
     let snapshot_of = |layer: &LayerName| {
         open.volume.snapshots.iter().find(|(_, top)| *top == layer).map(|(snapshot, _)| *snapshot)
@@ -109,9 +109,9 @@ pub(in crate::disk) fn origin(layers: &impl Layers, dir: &Path) -> Result<Option
     Ok(graph.chain(&open.volume.head).find_map(snapshot_of))
 }
 
-/// The snapshots that the volume itself knows, a parent before its children.
+/// The snapshots in the volume's record, parents first.
 pub(in crate::disk) fn listed(layers: &impl Layers, dir: &Path) -> Result<Vec<DiskSnapshot>, DiskError> {
-    let open = Open::at(layers, dir)?;
+    let open = OpenVolume::at(layers, dir)?;
     let (graph, names) = (open.graph()?, layers.names(dir)?);
     let snapshots = &open.volume.snapshots;
     let snapshot_of =
@@ -133,7 +133,7 @@ pub(in crate::disk) fn listed(layers: &impl Layers, dir: &Path) -> Result<Vec<Di
 }
 
 pub(super) fn head(layers: &impl Layers, dir: &Path) -> Result<PathBuf, DiskError> {
-    let open = Open::at(layers, dir)?;
+    let open = OpenVolume::at(layers, dir)?;
     let head = &open.volume.head;
     match layers.inspect(dir, head)? {
         Some(_) => Ok(head.in_dir(dir)),

@@ -1,4 +1,4 @@
-//! The steps of the engine, as what callers await.
+//! Implements the asynchronous [`Storage`] for every [`Layers`] backend.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::disk::error::DiskError;
 use crate::disk::layers::Layers;
 use crate::disk::storage::{Backing, Keyframe, KeyframeDue, Merge, Pivot, SizesOf, Storage, VolumeSizes};
 
-/// Waits for the disk on a thread of its own. Work that was begun goes on to its end when nobody waits for it any more.
-async fn apart<L: Layers, T: Send + 'static>(
+/// Runs blocking work on its own thread. Begun work runs to its end even if the future is dropped.
+async fn run_blocking<L: Layers, T: Send + 'static>(
     layers: &L,
     directory: &Path,
     work: impl FnOnce(&L, &Path) -> Result<T, DiskError> + Send + 'static,
@@ -22,16 +22,16 @@ async fn apart<L: Layers, T: Send + 'static>(
     task.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
-/// The same for a volume that is being made. If nobody waits for it any more when it is there, it is removed again: the
-/// caller, who made the directory, may have tried that too early.
-async fn made_apart<L: Layers>(
+/// The same for a new volume. If the future was dropped meanwhile, the volume is removed again, because the caller,
+/// who made the directory, may have tried to remove it too early.
+async fn make_blocking<L: Layers>(
     layers: &L,
     directory: &Path,
     work: impl FnOnce(&L, &Path) -> Result<PathBuf, DiskError> + Send + 'static,
 ) -> Result<PathBuf, DiskError> {
     let waiting = Arc::new(());
     let awaited = Arc::downgrade(&waiting);
-    let made = apart(layers, directory, move |layers, dir| {
+    let made = run_blocking(layers, directory, move |layers, dir| {
         let made = work(layers, dir)?;
         if awaited.strong_count() == 0 {
             make::discard(layers, dir)?;
@@ -51,7 +51,7 @@ impl<L: Layers> Storage for L {
         virtual_bytes: u64,
     ) -> Result<PathBuf, DiskError> {
         let backing = backing.clone();
-        made_apart(self, directory, move |layers, dir| make::create(layers, dir, &backing, virtual_bytes))
+        make_blocking(self, directory, move |layers, dir| make::create(layers, dir, &backing, virtual_bytes))
             .await
     }
 
@@ -62,50 +62,50 @@ impl<L: Layers> Storage for L {
         directory: &Path,
     ) -> Result<PathBuf, DiskError> {
         let source = source.to_owned();
-        made_apart(self, directory, move |layers, dir| make::fork(layers, &source, snapshot, dir)).await
+        make_blocking(self, directory, move |layers, dir| make::fork(layers, &source, snapshot, dir)).await
     }
 
     async fn head(&self, directory: &Path) -> Result<PathBuf, DiskError> {
-        apart(self, directory, move |layers, dir| snapshot::head(layers, dir)).await
+        run_blocking(self, directory, move |layers, dir| snapshot::head(layers, dir)).await
     }
 
     async fn begin_snapshot(&self, directory: &Path, id: SnapshotId) -> Result<Pivot, DiskError> {
-        apart(self, directory, move |layers, dir| snapshot::begin(layers, dir, id)).await
+        run_blocking(self, directory, move |layers, dir| snapshot::begin(layers, dir, id)).await
     }
 
     async fn finish_snapshot(&self, directory: &Path, id: SnapshotId) -> Result<(), DiskError> {
-        apart(self, directory, move |layers, dir| snapshot::finish(layers, dir, id)).await
+        run_blocking(self, directory, move |layers, dir| snapshot::finish(layers, dir, id)).await
     }
 
     async fn abandon_snapshot(&self, directory: &Path, id: SnapshotId) -> Result<(), DiskError> {
-        apart(self, directory, move |layers, dir| snapshot::abandon(layers, dir, id)).await
+        run_blocking(self, directory, move |layers, dir| snapshot::abandon(layers, dir, id)).await
     }
 
     async fn restore(&self, directory: &Path, id: SnapshotId) -> Result<PathBuf, DiskError> {
-        apart(self, directory, move |layers, dir| snapshot::restore(layers, dir, id)).await
+        run_blocking(self, directory, move |layers, dir| snapshot::restore(layers, dir, id)).await
     }
 
     async fn forget_snapshot(&self, directory: &Path, id: SnapshotId) -> Result<(), DiskError> {
-        apart(self, directory, move |layers, dir| snapshot::forget(layers, dir, id)).await
+        run_blocking(self, directory, move |layers, dir| snapshot::forget(layers, dir, id)).await
     }
 
     async fn redundant(&self, directory: &Path) -> Result<Vec<Merge>, DiskError> {
-        apart(self, directory, move |layers, dir| merge::redundant(layers, dir)).await
+        run_blocking(self, directory, move |layers, dir| merge::redundant(layers, dir)).await
     }
 
     async fn begin_merge(&self, directory: &Path, merge: &Merge) -> Result<(), DiskError> {
         let merge = merge.clone();
-        apart(self, directory, move |layers, dir| merge::begin(layers, dir, &merge)).await
+        run_blocking(self, directory, move |layers, dir| merge::begin(layers, dir, &merge)).await
     }
 
     async fn merge_offline(&self, directory: &Path, merge: &Merge) -> Result<(), DiskError> {
         let merge = merge.clone();
-        apart(self, directory, move |layers, dir| merge::offline(layers, dir, &merge)).await
+        run_blocking(self, directory, move |layers, dir| merge::offline(layers, dir, &merge)).await
     }
 
     async fn merged_online(&self, directory: &Path, merge: &Merge) -> Result<(), DiskError> {
         let merge = merge.clone();
-        apart(self, directory, move |layers, dir| merge::online(layers, dir, &merge)).await
+        run_blocking(self, directory, move |layers, dir| merge::online(layers, dir, &merge)).await
     }
 
     async fn keyframe(
@@ -115,12 +115,12 @@ impl<L: Layers> Storage for L {
         stop: &CancellationToken,
     ) -> Result<Option<Keyframe>, DiskError> {
         let stop = stop.clone();
-        apart(self, directory, move |layers, dir| keyframe::make(layers, dir, due, &stop)).await
+        run_blocking(self, directory, move |layers, dir| keyframe::make(layers, dir, due, &stop)).await
     }
 
     async fn adopt_keyframe(&self, directory: &Path, keyframe: &Keyframe) -> Result<(), DiskError> {
         let file = keyframe.file.clone();
-        apart(self, directory, move |layers, dir| keyframe::adopt(layers, dir, &file)).await
+        run_blocking(self, directory, move |layers, dir| keyframe::adopt(layers, dir, &file)).await
     }
 
     async fn settle(
@@ -130,23 +130,25 @@ impl<L: Layers> Storage for L {
         known: &[SnapshotId],
     ) -> Result<(), DiskError> {
         let (running, known) = (running_head.map(Path::to_owned), known.to_vec());
-        apart(self, directory, move |layers, dir| settle::settle(layers, dir, running.as_deref(), &known))
-            .await
+        run_blocking(self, directory, move |layers, dir| {
+            settle::settle(layers, dir, running.as_deref(), &known)
+        })
+        .await
     }
 
     async fn sizes(&self, directory: &Path) -> Result<VolumeSizes, DiskError> {
-        apart(self, directory, move |layers, dir| sizes(layers, dir, SizesOf::All)).await
+        run_blocking(self, directory, move |layers, dir| sizes(layers, dir, SizesOf::All)).await
     }
 
     async fn delete(&self, directory: &Path) -> Result<(), DiskError> {
-        apart(self, directory, move |layers, dir| make::delete(layers, dir)).await
+        run_blocking(self, directory, move |layers, dir| make::delete(layers, dir)).await
     }
 
     async fn origin(&self, directory: &Path) -> Result<Option<SnapshotId>, DiskError> {
-        apart(self, directory, move |layers, dir| snapshot::origin(layers, dir)).await
+        run_blocking(self, directory, move |layers, dir| snapshot::origin(layers, dir)).await
     }
 
     async fn chain(&self, directory: &Path, of: Option<SnapshotId>) -> Result<Vec<PathBuf>, DiskError> {
-        apart(self, directory, move |layers, dir| snapshot::chain(layers, dir, of)).await
+        run_blocking(self, directory, move |layers, dir| snapshot::chain(layers, dir, of)).await
     }
 }

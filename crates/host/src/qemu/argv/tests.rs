@@ -1,4 +1,4 @@
-//! Golden command lines, and what must hold between any two of them.
+//! Golden command lines, and the relations that must hold between any two of them.
 
 use std::sync::LazyLock;
 
@@ -51,20 +51,20 @@ fn lines(machine: &Machine<'_>) -> String {
 }
 
 #[test]
-fn a_boot_has_this_command_line() {
+fn boot_command_line_matches_golden() {
     let boot = machine(Memory::Private, Begin::Boot, Path::new("/run/a/0f8fad5b"));
     assert_eq!(lines(&boot), include_str!("golden/boot.txt"));
 }
 
 #[test]
-fn a_restore_has_this_command_line() {
+fn restore_command_line_matches_golden() {
     let ram = Memory::Template("/data/templates/t/ram".into());
     let restore = machine(ram, Begin::Restore, Path::new("/run/a/0f8fad5b"));
     assert_eq!(lines(&restore), include_str!("golden/restore.txt"));
 }
 
 #[test]
-fn a_machine_under_kvm_on_the_oldest_qemu_has_this_command_line() {
+fn kvm_command_line_on_oldest_qemu_matches_golden() {
     let ram = Memory::Recorded("/data/templates/t/ram".into());
     let mut old = machine(ram, Begin::Boot, Path::new("/run/a/0f8fad5b"));
     old.accelerator = Chosen::Kvm;
@@ -75,7 +75,7 @@ fn a_machine_under_kvm_on_the_oldest_qemu_has_this_command_line() {
 }
 
 #[test]
-fn a_machine_at_the_bridge_differs_in_what_its_card_is_connected_to_only() {
+fn bridge_changes_only_the_netdev_option() {
     let dir = Path::new("/run/a/0f8fad5b");
     let card = Card::Tap("aiso0f8fad5b".to_owned());
     let at_socket = machine(Memory::Private, Begin::Boot, dir);
@@ -87,7 +87,7 @@ fn a_machine_at_the_bridge_differs_in_what_its_card_is_connected_to_only() {
 }
 
 #[test]
-fn saving_and_restoring_machines_differ_in_memory_backing_and_begin_only() {
+fn restore_differs_only_in_memory_and_start() {
     let dir = Path::new("/run/a/0f8fad5b");
     let save = lines(&machine(Memory::Recorded("/t/ram".into()), Begin::Boot, dir));
     let restore = lines(&machine(Memory::Template("/t/ram".into()), Begin::Restore, dir));
@@ -99,7 +99,7 @@ fn saving_and_restoring_machines_differ_in_memory_backing_and_begin_only() {
 }
 
 #[test]
-fn a_comma_or_quote_in_a_path_stays_inside_its_option() {
+fn special_characters_in_paths_stay_quoted() {
     let mut odd = machine(Memory::Private, Begin::Boot, Path::new("/run/a,b"));
     let card = Card::Socket("/run/a,b=\"c\"/n-0f8fad5b".into());
     odd.card = &card;
@@ -110,7 +110,7 @@ fn a_comma_or_quote_in_a_path_stays_inside_its_option() {
 }
 
 #[test]
-fn two_gib_leave_room_for_the_tables() {
+fn two_gib_vm_leaves_room_for_tables() {
     let mut large = machine(Memory::Private, Begin::Boot, Path::new("/run/a/0f8fad5b"));
     large.shape.memory_mb = 2048;
     let text = lines(&large);

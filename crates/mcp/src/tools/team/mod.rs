@@ -1,4 +1,4 @@
-//! `team`: machines that are made together, write to each other, and go together.
+//! `team`: workspaces that are created and destroyed together and exchange messages.
 
 mod board;
 mod params;
@@ -15,9 +15,10 @@ use crate::registry::{Call, Hints, Running, Tool};
 pub(crate) const TOOL: Tool = Tool {
     name: "team",
     title: "Teams of workspaces",
-    description: "One workspace per role, made and destroyed together. Members reach each other and send \
-                  messages; one of type task_assignment, with JSON {task_id, command, workdir?, env?, timeout_secs?} as \
-                  content, runs in the recipient's workspace, and receive gives the result. task_*: a board in the vault.",
+    description: "One workspace per role, created and destroyed together. Members can reach each other and \
+                  send messages. A message of type task_assignment with JSON {task_id, command, workdir?, \
+                  env?, timeout_secs?} as content runs in the recipient's workspace; receive returns the \
+                  result. task_*: a task board in the vault.",
     slots: params::SLOTS,
     output,
     hints: Hints { read_only: false, destructive: true, idempotent: false },

@@ -1,4 +1,4 @@
-//! The parameters of `team`. All are read before it is looked at which of them an action needs.
+//! The parameters of `team`. All are parsed before the action decides which of them it needs.
 
 use agentiso_core::names::MAX_NAME_LEN;
 use agentiso_core::team::{MAX_CONTENT, MAX_INBOX, TeamName};
@@ -52,42 +52,42 @@ const MAX_ROLES: usize = 100;
 pub(super) const DEFAULT_MAX_VMS: u64 = 10;
 pub(super) const DEFAULT_LIMIT: u64 = 10;
 
-/// Names of members, types of messages, ids of tasks.
+/// Bytes of names of members, types of messages and ids of tasks.
 const MAX_WORD: usize = MAX_NAME_LEN;
 
-/// Bytes of a title: four for each of its characters, of which the board allows 200.
+/// Bytes of a title: four for each of the 200 characters that the board allows.
 const MAX_TITLE: usize = 800;
 
 const MAX_DEPENDENCIES: usize = 100;
 
-pub(super) const NAME: Team = Team { name: "name", about: "The team; list needs none." };
-pub(super) const ROLES: Roles = Roles { name: "roles", about: "create: its members.", max: MAX_ROLES };
+pub(super) const NAME: Team = Team { name: "name", about: "Team name; list needs none." };
+pub(super) const ROLES: Roles = Roles { name: "roles", about: "create: the members.", max: MAX_ROLES };
 const MAX_VMS: Integer = Integer {
     name: "max_vms",
-    about: "create: most members, with teams below.",
+    about: "create: maximum members, subteams included.",
     min: 1,
     max: Integer::OPEN,
     default: Some(DEFAULT_MAX_VMS),
 };
-pub(super) const GOLDEN: Text = word("golden_workspace", "create: fork members from it.");
+pub(super) const GOLDEN: Text = word("golden_workspace", "create: workspace to fork from.");
 pub(super) const BASE_SNAPSHOT: Text = word("base_snapshot", "create: its snapshot. Default: golden.");
 const FORCE: Flag = Flag {
     name: "force",
-    about: "destroy: also one of a session that is still there but made no call for 60 s.",
+    about: "destroy: also if its session is connected but made no call for 60 s.",
     default: Some(false),
 };
-const PARENT: Team = Team { name: "parent_team", about: "create: the team above." };
+const PARENT: Team = Team { name: "parent_team", about: "create: parent team." };
 pub(super) const AGENT: Text = word("agent", "Member that sends, receives or has the task.");
 pub(super) const TO: Text = word("to", "message: a member, or * for all others.");
 pub(super) const CONTENT: Text = Text {
     min: 0,
     nul: true,
-    ..text("content", "Message; task's description, result or reason.", MAX_CONTENT)
+    ..text("content", "Message; task description, result or reason.", MAX_CONTENT)
 };
 const MESSAGE_TYPE: Text = word("message_type", "Default: text.");
 const LIMIT: Integer = Integer {
     name: "limit",
-    about: "receive: most messages.",
+    about: "receive: maximum messages.",
     min: 1,
     max: MAX_INBOX as u64,
     default: Some(DEFAULT_LIMIT),
@@ -137,10 +137,10 @@ pub(super) const SLOTS: &[Slot] = &[
     Slot::Optional(&DEPENDS_ON),
 ];
 
-/// An argument as it was found: `None` if it is wrong, which has been said, `Some(None)` if it was left out.
+/// A parsed argument: `None` if it is wrong, which has been reported, `Some(None)` if it was left out.
 pub(super) type Maybe<T> = Option<Option<T>>;
 
-pub(super) struct Given {
+pub(super) struct Arguments {
     pub(super) name: Maybe<TeamName>,
     pub(super) roles: Maybe<Vec<RoleRequest>>,
     pub(super) max_vms: Maybe<u64>,
@@ -159,8 +159,8 @@ pub(super) struct Given {
     pub(super) depends_on: Maybe<Vec<String>>,
 }
 
-pub(super) fn read(args: &mut Reader) -> Given {
-    Given {
+pub(super) fn read(args: &mut Reader) -> Arguments {
+    Arguments {
         name: args.optional(&NAME),
         roles: args.optional(&ROLES),
         max_vms: args.optional(&MAX_VMS),

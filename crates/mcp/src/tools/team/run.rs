@@ -1,4 +1,4 @@
-//! Does the work and says what came of it.
+//! Executes an action of `team` and builds its answer.
 
 use agentiso_core::rate::RateCategory;
 use serde_json::json;
@@ -32,16 +32,13 @@ pub(super) async fn run(work: Work, call: Call) -> Result<Answer, Failure> {
                 "from": sent.message.from,
                 "to": sent.message.to,
             }));
-            let full = format!(
-                "An inbox was full, so {} older messages that nobody had received are gone.",
-                sent.displaced
-            );
+            let full = format!("An inbox was full: {} older unread messages were dropped.", sent.displaced);
             Ok(if sent.displaced > 0 { answer.with_note(full) } else { answer })
         }
         Work::Receive { team, agent, limit } => {
             let received = session.receive_messages(team.as_str(), &agent, limit).await?;
             let answer = Answer::json(view::received(&agent, &received));
-            let more = format!("{} more results are there; call receive again.", received.results_left);
+            let more = format!("{} more results are waiting; call receive again.", received.results_left);
             Ok(if received.results_left > 0 { answer.with_note(more) } else { answer })
         }
         Work::Board { team, task } => board::run(session, team, task).await,

@@ -1,4 +1,4 @@
-//! How teams, their mail and what they did look in answers.
+//! The JSON of teams, their messages and their results in answers.
 
 use agentiso_core::team::{Message, TaskResult};
 use agentiso_daemon::{MemberInfo, Received, TeamInfo};
@@ -59,7 +59,7 @@ pub(super) fn list(teams: &[TeamInfo]) -> Value {
     json!({ "action": "list", "count": teams.len(), "teams": teams })
 }
 
-/// What was done in the machine is only spoken of if there is something.
+/// Results and pending tasks are members only if there are any.
 pub(super) fn received(agent: &str, received: &Received) -> Value {
     let messages: Vec<Value> = received.messages.iter().map(message).collect();
     let mut view =

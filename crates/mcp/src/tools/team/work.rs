@@ -1,12 +1,12 @@
-//! What is to be done, with what it needs: parsed, and complained about where something is missing.
+//! Turns the parsed arguments of `team` into one action with everything it needs, and reports missing ones.
 
 use agentiso_core::team::TeamName;
 use agentiso_daemon::TeamRequest;
 use agentiso_vault::board::Priority;
 
 use super::params::{
-    self, AGENT, Action, BASE_SNAPSHOT, CONTENT, DEFAULT_LIMIT, DEFAULT_MAX_VMS, GOLDEN, Given, Maybe, NAME,
-    ROLES, TASK_ID, TITLE, TO,
+    self, AGENT, Action, Arguments, BASE_SNAPSHOT, CONTENT, DEFAULT_LIMIT, DEFAULT_MAX_VMS, GOLDEN, Maybe,
+    NAME, ROLES, TASK_ID, TITLE, TO,
 };
 use crate::args::{Param, Reader, Snapshot, Workspace};
 
@@ -20,11 +20,11 @@ pub(super) enum Work {
     List,
     Message { team: TeamName, from: String, to: String, content: String, message_type: String },
     Receive { team: TeamName, agent: String, limit: usize },
-    Board { team: TeamName, task: OfTask },
+    Board { team: TeamName, task: BoardWork },
 }
 
-/// What is done with the task board. Ids are as the caller wrote them.
-pub(super) enum OfTask {
+/// An action on the task board. Ids are as the client wrote them.
+pub(super) enum BoardWork {
     Create { title: String, description: String, priority: Priority, depends_on: Vec<String> },
     List,
     Claim { id: String, agent: String },
@@ -34,9 +34,9 @@ pub(super) enum OfTask {
     Release { id: String, agent: String },
 }
 
-/// `None` if something is wrong or missing; all of it has then been said.
-pub(super) fn plan(action: Action, given: Given, args: &mut Reader) -> Option<Work> {
-    let mut need = Need { args, action: word(action) };
+/// `None` if something is wrong or missing; every problem has then been reported.
+pub(super) fn plan(action: Action, given: Arguments, args: &mut Reader) -> Option<Work> {
+    let mut need = RequiredArgs { args, action: word(action) };
     match action {
         Action::Create => create(given, &mut need).map(Work::Create),
         Action::Destroy => {
@@ -73,11 +73,11 @@ pub(super) fn plan(action: Action, given: Given, args: &mut Reader) -> Option<Wo
     }
 }
 
-fn create(given: Given, need: &mut Need<'_>) -> Option<TeamRequest> {
+fn create(given: Arguments, need: &mut RequiredArgs<'_>) -> Option<TeamRequest> {
     let name = need.some(&NAME, given.name);
     let roles = need.some(&ROLES, given.roles);
     if let (Some(None), Some(Some(_))) = (&given.golden, &given.base_snapshot) {
-        need.args.complain(BASE_SNAPSHOT.name, "is of no use without golden_workspace".to_owned());
+        need.args.complain(BASE_SNAPSHOT.name, "needs golden_workspace".to_owned());
     }
     let golden = given.golden?.map(|golden| need.parsed(&Workspace { name: GOLDEN.name, about: "" }, golden));
     let snapshot = given.base_snapshot?.unwrap_or_else(|| DEFAULT_SNAPSHOT.to_owned());
@@ -95,7 +95,7 @@ fn create(given: Given, need: &mut Need<'_>) -> Option<TeamRequest> {
     })
 }
 
-fn board(action: Action, given: Given, need: &mut Need<'_>) -> Option<OfTask> {
+fn board(action: Action, given: Arguments, need: &mut RequiredArgs<'_>) -> Option<BoardWork> {
     let takes_id = !matches!(action, Action::TaskCreate | Action::TaskList);
     let id = if takes_id { need.some(&TASK_ID, given.task_id) } else { None };
     let takes_agent = takes_id && action != Action::TaskFail;
@@ -103,19 +103,19 @@ fn board(action: Action, given: Given, need: &mut Need<'_>) -> Option<OfTask> {
     match action {
         Action::TaskCreate => {
             let title = need.some(&TITLE, given.title);
-            Some(OfTask::Create {
+            Some(BoardWork::Create {
                 title: title?,
                 description: given.content?.unwrap_or_default(),
                 priority: given.priority?.unwrap_or_default(),
                 depends_on: given.depends_on?.unwrap_or_default(),
             })
         }
-        Action::TaskList => Some(OfTask::List),
-        Action::TaskClaim => Some(OfTask::Claim { id: id?, agent: agent? }),
-        Action::TaskStart => Some(OfTask::Start { id: id?, agent: agent? }),
-        Action::TaskComplete => Some(OfTask::Complete { id: id?, agent: agent?, result: given.content? }),
-        Action::TaskFail => Some(OfTask::Fail { id: id?, reason: given.content? }),
-        Action::TaskRelease => Some(OfTask::Release { id: id?, agent: agent? }),
+        Action::TaskList => Some(BoardWork::List),
+        Action::TaskClaim => Some(BoardWork::Claim { id: id?, agent: agent? }),
+        Action::TaskStart => Some(BoardWork::Start { id: id?, agent: agent? }),
+        Action::TaskComplete => Some(BoardWork::Complete { id: id?, agent: agent?, result: given.content? }),
+        Action::TaskFail => Some(BoardWork::Fail { id: id?, reason: given.content? }),
+        Action::TaskRelease => Some(BoardWork::Release { id: id?, agent: agent? }),
         Action::Create
         | Action::Destroy
         | Action::Status
@@ -125,14 +125,14 @@ fn board(action: Action, given: Given, need: &mut Need<'_>) -> Option<OfTask> {
     }
 }
 
-/// Takes what an action cannot do without.
-struct Need<'a> {
+/// Takes the arguments that an action requires.
+struct RequiredArgs<'a> {
     args: &'a mut Reader,
     action: &'static str,
 }
 
-impl Need<'_> {
-    /// A text that is more than a text to this action.
+impl RequiredArgs<'_> {
+    /// Parses a text that this action needs in a stricter form.
     fn parsed<P: Param>(&mut self, param: &P, text: String) -> Option<P::Output> {
         let complain = |problems: Vec<String>| {
             problems.into_iter().for_each(|problem| self.args.complain(param.name(), problem));
@@ -143,7 +143,7 @@ impl Need<'_> {
     fn some<P: Param>(&mut self, param: &P, given: Maybe<P::Output>) -> Option<P::Output> {
         let given = given?;
         if given.is_none() {
-            let problem = format!("{} (action {} needs it)", param.when_missing(), self.action);
+            let problem = format!("{} (required for action {})", param.when_missing(), self.action);
             self.args.complain(param.name(), problem);
         }
         given

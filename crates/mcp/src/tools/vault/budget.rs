@@ -1,4 +1,4 @@
-//! What fits into an answer: a client's model reads all of it.
+//! Limits answers to a size that a client's model can read.
 
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub(in crate::tools) fn fitting(items: Vec<Value>) -> (Vec<Value>, usize) {
     (shown, hidden)
 }
 
-/// A part of a text: from a byte, or the first character after it, at most so many bytes.
+/// A part of a text: begins at `offset` or at the first character after it, and has at most `most` bytes.
 pub(super) fn part(text: &str, offset: usize, most: usize) -> (usize, &str) {
     let begin = text.ceil_char_boundary(offset.min(text.len()));
     let end = text.floor_char_boundary((begin + most).min(text.len()));
@@ -38,7 +38,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_part_is_cut_between_characters_and_parts_are_the_text() {
+    fn text_parts_join_to_the_whole_text() {
         let text = "aä€😀".repeat(50);
         let (mut offset, mut joined) = (0, String::new());
         while offset < text.len() {

@@ -1,4 +1,4 @@
-//! `vault`: notes on the host that outlive every workspace.
+//! `vault`: reads, writes and searches notes on the host that outlive every workspace.
 
 pub(super) mod budget;
 mod params;
@@ -34,7 +34,7 @@ fn output() -> Value {
 }
 
 fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
-    // Nothing that a caller could correct helps while there is no vault, so that is said first.
+    // Without a vault no correction by the client helps, so that is reported first.
     if let Err(error) = call.session.vault_settings() {
         return Ok(Box::pin(async move { Err(error.into()) }));
     }

@@ -1,4 +1,4 @@
-//! The parameters of `vault`. All are read before it is looked at which of them an action needs.
+//! The parameters of `vault`. All are parsed before the action decides which of them it needs.
 
 use agentiso_vault::{MAX_NOTE, MAX_OLD, MAX_PATH_LEN};
 use serde_json::Value;
@@ -74,7 +74,7 @@ pub(super) const CONTENT: Text =
     Text { min: 0, nul: true, ..text("content", "write: the text.", MAX_NOTE as usize) };
 const MODE: Choice<agentiso_vault::WriteMode> = Choice {
     name: "mode",
-    about: "write: prepend goes after frontmatter.",
+    about: "write: prepend inserts after frontmatter.",
     words: &[
         ("overwrite", agentiso_vault::WriteMode::Overwrite),
         ("append", agentiso_vault::WriteMode::Append),
@@ -91,13 +91,13 @@ const FORMAT: Choice<Format> = Choice {
     otherwise: None,
 };
 const OFFSET: Integer =
-    Integer { name: "offset", about: "read: byte to begin at.", min: 0, max: MAX_NOTE, default: Some(0) };
+    Integer { name: "offset", about: "read: byte to start at.", min: 0, max: MAX_NOTE, default: Some(0) };
 pub(super) const QUERY: Text = text("query", "search: text in a line, case-sensitive.", MAX_QUERY_BYTES);
 const REGEX: Flag =
     Flag { name: "regex", about: "search, replace: a regular expression.", default: Some(false) };
 pub(super) const PATH_PREFIX: Text =
-    Text { min: 0, ..text("path_prefix", "search, list: only below it.", MAX_PATH_LEN) };
-pub(super) const TAG: Text = text("tag", "tags add, remove; search: only notes that have it.", 256);
+    Text { min: 0, ..text("path_prefix", "search, list: folder to look in.", MAX_PATH_LEN) };
+pub(super) const TAG: Text = text("tag", "tags: to add or remove. search: only notes with it.", 256);
 const MAX_RESULTS: Integer = Integer {
     name: "max_results",
     about: "search: 0 for all that fit.",
@@ -105,8 +105,7 @@ const MAX_RESULTS: Integer = Integer {
     max: Integer::OPEN,
     default: Some(20),
 };
-const RECURSIVE: Flag =
-    Flag { name: "recursive", about: "list: folders below as well.", default: Some(false) };
+const RECURSIVE: Flag = Flag { name: "recursive", about: "list: include subfolders.", default: Some(false) };
 pub(super) const CONFIRM: Flag = Flag { name: "confirm", about: "delete: must be true.", default: None };
 pub(super) const KEY_ACTION: Choice<KeyAction> = Choice {
     name: "frontmatter_action",
@@ -115,8 +114,8 @@ pub(super) const KEY_ACTION: Choice<KeyAction> = Choice {
     default: None,
     otherwise: None,
 };
-pub(super) const KEY: Text = text("key", "frontmatter set, delete.", MAX_KEY);
-pub(super) const VALUE: Any = Any { name: "value", about: "frontmatter set: any JSON." };
+pub(super) const KEY: Text = text("key", "frontmatter: the key.", MAX_KEY);
+pub(super) const VALUE: Any = Any { name: "value", about: "frontmatter set: any JSON value." };
 pub(super) const TAGS_ACTION: Choice<TagAction> = Choice {
     name: "tags_action",
     about: "Required for tags.",
@@ -124,21 +123,18 @@ pub(super) const TAGS_ACTION: Choice<TagAction> = Choice {
     default: None,
     otherwise: None,
 };
-pub(super) const OLD_STRING: Text = text("old_string", "replace: all occurrences of it.", MAX_OLD);
-pub(super) const NEW_STRING: Text = Text {
-    min: 0,
-    nul: true,
-    ..text("new_string", "replace: by this; $1 is a group of regex.", 1024 * 1024)
-};
-pub(super) const NEW_PATH: Text = text("new_path", "move: to here.", MAX_PATH_LEN);
+pub(super) const OLD_STRING: Text = text("old_string", "replace: text to find, everywhere.", MAX_OLD);
+pub(super) const NEW_STRING: Text =
+    Text { min: 0, nul: true, ..text("new_string", "replace: new text; $1 is a regex group.", 1024 * 1024) };
+pub(super) const NEW_PATH: Text = text("new_path", "move: new path.", MAX_PATH_LEN);
 const OVERWRITE: Flag =
-    Flag { name: "overwrite", about: "move: replace what is there.", default: Some(false) };
+    Flag { name: "overwrite", about: "move: replace an existing note.", default: Some(false) };
 pub(super) const PATHS: Texts =
     Texts { name: "paths", about: "batch_read: the notes.", max_items: MAX_BATCH, max: MAX_PATH_LEN };
 const INCLUDE_CONTENT: Flag =
     Flag { name: "include_content", about: "batch_read: the text.", default: Some(true) };
 const INCLUDE_FRONTMATTER: Flag =
-    Flag { name: "include_frontmatter", about: "batch_read: parsed.", default: Some(true) };
+    Flag { name: "include_frontmatter", about: "batch_read: parsed frontmatter.", default: Some(true) };
 const RECENT_COUNT: Integer = Integer {
     name: "recent_count",
     about: "stats: newest notes shown.",
@@ -179,10 +175,10 @@ pub(super) const SLOTS: &[Slot] = &[
     Slot::Optional(&RECENT_COUNT),
 ];
 
-/// An argument as it was found: `None` if it is wrong, which has been said, `Some(None)` if it was left out.
+/// A parsed argument: `None` if it is wrong, which has been reported, `Some(None)` if it was left out.
 pub(super) type Maybe<T> = Option<Option<T>>;
 
-pub(super) struct Given {
+pub(super) struct Arguments {
     pub(super) path: Maybe<String>,
     pub(super) content: Maybe<String>,
     pub(super) mode: Maybe<agentiso_vault::WriteMode>,
@@ -209,8 +205,8 @@ pub(super) struct Given {
     pub(super) recent_count: Maybe<u64>,
 }
 
-pub(super) fn read(args: &mut Reader) -> Given {
-    Given {
+pub(super) fn read(args: &mut Reader) -> Arguments {
+    Arguments {
         path: args.optional(&PATH),
         content: args.optional(&CONTENT),
         mode: args.optional(&MODE),

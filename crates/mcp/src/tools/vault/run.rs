@@ -1,4 +1,4 @@
-//! Does the work and says what came of it.
+//! Executes an action of `vault` and builds its answer.
 
 use agentiso_vault::{
     FolderPath, MAX_HITS, NotePath, Pattern, Query, Replacement, Vault, VaultError, frontmatter,
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::budget::{self, MAX_SHOWN, MAX_TEXT, fitting};
 use super::params::Format;
-use super::work::{OfKey, OfTag, Search, Work};
+use super::work::{FrontmatterWork, Search, TagWork, Work};
 use crate::answer::Answer;
 
-/// Blocks: it is run where that does no harm.
+/// Blocks, so it must run on a thread that may block.
 pub(super) fn run(vault: &Vault, work: Work) -> Result<Answer, VaultError> {
     match work {
         Work::Read { path, format, offset } => read(vault, &path, format, offset),
@@ -50,7 +50,7 @@ pub(super) fn run(vault: &Vault, work: Work) -> Result<Answer, VaultError> {
     }
 }
 
-const OUT_OF_TIME: &str = "Time ran out before all notes were looked at.";
+const OUT_OF_TIME: &str = "Time ran out before all notes were read.";
 
 fn read(vault: &Vault, path: &NotePath, format: Format, offset: usize) -> Result<Answer, VaultError> {
     let text = vault.read(path)?;
@@ -73,12 +73,12 @@ fn read(vault: &Vault, path: &NotePath, format: Format, offset: usize) -> Result
     })
 }
 
-/// Frontmatter as JSON, `null` if there is none, and why it cannot be read if that is so.
+/// Adds the frontmatter as JSON: `null` if there is none, and an error text if it cannot be parsed.
 fn add_frontmatter(note: &mut Value, text: &str, most: usize) {
     match frontmatter::read(text) {
         Ok(Some(map)) if json!(map).to_string().len() > most => {
             note["frontmatter"] = Value::Null;
-            note["frontmatter_error"] = "it is too long to be shown; read it as markdown".into();
+            note["frontmatter_error"] = "too long to show; read the note as markdown".into();
         }
         Ok(map) => note["frontmatter"] = json!(map),
         Err(problem) => {
@@ -107,7 +107,7 @@ fn find(vault: &Vault, search: Search) -> Result<Answer, VaultError> {
         ));
     }
     if found.skipped > 0 {
-        notes.push(format!("{} files were too large or could not be read.", found.skipped));
+        notes.push(format!("{} files were skipped: too large or unreadable.", found.skipped));
     }
     if !found.complete {
         notes.push(OUT_OF_TIME.to_owned());
@@ -123,7 +123,7 @@ fn list(vault: &Vault, folder: &FolderPath, recursive: bool) -> Result<Answer, V
         json!({ "path": folder.as_str(), "recursive": recursive, "count": count, "entries": entries });
     let mut notes = Vec::new();
     if hidden > 0 {
-        notes.push(format!("{hidden} more entries are counted but not shown; list a folder of it."));
+        notes.push(format!("{hidden} more entries are counted but not shown; list a subfolder."));
     }
     if !listing.complete {
         notes.push(OUT_OF_TIME.to_owned());
@@ -135,9 +135,9 @@ fn with_notes(answer: Answer, notes: &[String]) -> Answer {
     if notes.is_empty() { answer } else { answer.with_note(notes.join(" ")) }
 }
 
-fn keys(vault: &Vault, path: &NotePath, action: OfKey) -> Result<Answer, VaultError> {
+fn keys(vault: &Vault, path: &NotePath, action: FrontmatterWork) -> Result<Answer, VaultError> {
     match action {
-        OfKey::Get { key } => {
+        FrontmatterWork::Get { key } => {
             let map = vault.frontmatter(path)?;
             let mut answer = json!({ "path": path.to_string(), "frontmatter": map });
             if let Some(key) = key {
@@ -150,12 +150,12 @@ fn keys(vault: &Vault, path: &NotePath, action: OfKey) -> Result<Answer, VaultEr
             }
             Ok(Answer::json(answer))
         }
-        OfKey::Set { key, value } => {
+        FrontmatterWork::Set { key, value } => {
             vault.change_frontmatter(path, &[(&key, Some(value))])?;
             let text = format!("Frontmatter key {key:?} of {path} set.");
             Ok(Answer::text(text, json!({ "path": path.to_string(), "key": key })))
         }
-        OfKey::Delete { key } => {
+        FrontmatterWork::Delete { key } => {
             let deleted = vault.change_frontmatter(path, &[(&key, None)])?;
             let text = match deleted {
                 true => format!("Frontmatter key {key:?} of {path} deleted."),
@@ -166,19 +166,19 @@ fn keys(vault: &Vault, path: &NotePath, action: OfKey) -> Result<Answer, VaultEr
     }
 }
 
-fn tags(vault: &Vault, path: &NotePath, action: OfTag) -> Result<Answer, VaultError> {
+fn tags(vault: &Vault, path: &NotePath, action: TagWork) -> Result<Answer, VaultError> {
     let (text, changed) = match action {
-        OfTag::List => {
+        TagWork::List => {
             let (tags, hidden) = fitting(vault.tags(path)?.into_iter().map(Value::from).collect());
             let answer = Answer::json(json!({ "path": path.to_string(), "tags": tags }));
             let more = format!("{hidden} more tags are not shown.");
             return Ok(if hidden > 0 { answer.with_note(more) } else { answer });
         }
-        OfTag::Add(tag) => match vault.add_tag(path, &tag)? {
+        TagWork::Add(tag) => match vault.add_tag(path, &tag)? {
             true => (format!("Tag {:?} added to {path}.", tag.as_str()), true),
             false => (format!("{path} has tag {:?} already.", tag.as_str()), false),
         },
-        OfTag::Remove(tag) => match vault.remove_tag(path, &tag)? {
+        TagWork::Remove(tag) => match vault.remove_tag(path, &tag)? {
             true => (format!("Tag {:?} removed from {path}.", tag.as_str()), true),
             false => (
                 format!("The frontmatter of {path} has no tag {:?}; nothing was removed.", tag.as_str()),
@@ -189,7 +189,7 @@ fn tags(vault: &Vault, path: &NotePath, action: OfTag) -> Result<Answer, VaultEr
     Ok(Answer::text(text, json!({ "path": path.to_string(), "changed": changed })))
 }
 
-/// Each note by itself: one that cannot be read says why and the others are read.
+/// Reads each note by itself: one that cannot be read has an error, and the others are read.
 fn batch(vault: &Vault, paths: &[String], with_content: bool, with_frontmatter: bool) -> Answer {
     let room = MAX_TEXT / paths.len().max(1);
     let (mut notes, mut cut) = (Vec::new(), Vec::new());

@@ -1,11 +1,11 @@
-//! What is to be done, with what it needs: parsed, and complained about where something is missing.
+//! Turns the parsed arguments of `vault` into one action with everything it needs, and reports missing ones.
 
 use agentiso_vault::{FolderPath, MAX_QUERY, NotePath, Tag, WriteMode};
 use serde_json::Value;
 
 use super::params::{
-    self, Action, CONFIRM, CONTENT, Format, Given, KEY, KEY_ACTION, KeyAction, Maybe, NEW_PATH, NEW_STRING,
-    OLD_STRING, PATH, PATHS, QUERY, TAG, TAGS_ACTION, TagAction, VALUE,
+    self, Action, Arguments, CONFIRM, CONTENT, Format, KEY, KEY_ACTION, KeyAction, Maybe, NEW_PATH,
+    NEW_STRING, OLD_STRING, PATH, PATHS, QUERY, TAG, TAGS_ACTION, TagAction, VALUE,
 };
 use crate::args::{Param, Reader};
 
@@ -15,8 +15,8 @@ pub(super) enum Work {
     Search(Search),
     List { folder: FolderPath, recursive: bool },
     Delete(NotePath),
-    Frontmatter { path: NotePath, action: OfKey },
-    Tags { path: NotePath, action: OfTag },
+    Frontmatter { path: NotePath, action: FrontmatterWork },
+    Tags { path: NotePath, action: TagWork },
     Replace { path: NotePath, old: String, new: String, regex: bool },
     Move { path: NotePath, new_path: NotePath, overwrite: bool },
     BatchRead { paths: Vec<String>, content: bool, frontmatter: bool },
@@ -32,21 +32,21 @@ pub(super) struct Search {
     pub(super) max_results: usize,
 }
 
-pub(super) enum OfKey {
+pub(super) enum FrontmatterWork {
     Get { key: Option<String> },
     Set { key: String, value: Value },
     Delete { key: String },
 }
 
-pub(super) enum OfTag {
+pub(super) enum TagWork {
     List,
     Add(Tag),
     Remove(Tag),
 }
 
-/// `None` if something is wrong or missing; all of it has then been said.
-pub(super) fn plan(action: Action, given: Given, args: &mut Reader) -> Option<Work> {
-    let mut need = Need { args, action: word(action) };
+/// `None` if something is wrong or missing; every problem has then been reported.
+pub(super) fn plan(action: Action, given: Arguments, args: &mut Reader) -> Option<Work> {
+    let mut need = RequiredArgs { args, action: word(action) };
     match action {
         Action::Read => {
             let path = need.note(&PATH, given.path);
@@ -71,7 +71,7 @@ pub(super) fn plan(action: Action, given: Given, args: &mut Reader) -> Option<Wo
             let path = need.note(&PATH, given.path);
             let confirm = need.some(&CONFIRM, given.confirm);
             if confirm == Some(false) {
-                need.complain(CONFIRM.name, "must be true; a note that is deleted is gone".to_owned());
+                need.complain(CONFIRM.name, "must be true; deleting a note cannot be undone".to_owned());
             }
             path.filter(|_| confirm == Some(true)).map(Work::Delete)
         }
@@ -103,7 +103,7 @@ pub(super) fn plan(action: Action, given: Given, args: &mut Reader) -> Option<Wo
     }
 }
 
-fn search(given: Given, need: &mut Need<'_>) -> Option<Search> {
+fn search(given: Arguments, need: &mut RequiredArgs<'_>) -> Option<Search> {
     let query = need.some(&QUERY, given.query);
     let query = need.short(QUERY.name, query);
     let prefix = need.folder(given.path_prefix, given.path);
@@ -121,39 +121,39 @@ fn search(given: Given, need: &mut Need<'_>) -> Option<Search> {
     })
 }
 
-fn frontmatter(given: Given, need: &mut Need<'_>) -> Option<Work> {
+fn frontmatter(given: Arguments, need: &mut RequiredArgs<'_>) -> Option<Work> {
     let path = need.note(&PATH, given.path);
     let action = need.some(&KEY_ACTION, given.key_action);
     let action = match action? {
-        KeyAction::Get => OfKey::Get { key: given.key? },
+        KeyAction::Get => FrontmatterWork::Get { key: given.key? },
         KeyAction::Set => {
             let key = need.some(&KEY, given.key);
             let value = need.some(&VALUE, given.value);
-            OfKey::Set { key: key?, value: value? }
+            FrontmatterWork::Set { key: key?, value: value? }
         }
-        KeyAction::Delete => OfKey::Delete { key: need.some(&KEY, given.key)? },
+        KeyAction::Delete => FrontmatterWork::Delete { key: need.some(&KEY, given.key)? },
     };
     Some(Work::Frontmatter { path: path?, action })
 }
 
-fn tags(given: Given, need: &mut Need<'_>) -> Option<Work> {
+fn tags(given: Arguments, need: &mut RequiredArgs<'_>) -> Option<Work> {
     let path = need.note(&PATH, given.path);
     let action = need.some(&TAGS_ACTION, given.tags_action);
     let action = match action? {
-        TagAction::List => OfTag::List,
-        TagAction::Add => OfTag::Add(need.some(&TAG, given.tag).and_then(|tag| need.tag(&tag))?),
-        TagAction::Remove => OfTag::Remove(need.some(&TAG, given.tag).and_then(|tag| need.tag(&tag))?),
+        TagAction::List => TagWork::List,
+        TagAction::Add => TagWork::Add(need.some(&TAG, given.tag).and_then(|tag| need.tag(&tag))?),
+        TagAction::Remove => TagWork::Remove(need.some(&TAG, given.tag).and_then(|tag| need.tag(&tag))?),
     };
     Some(Work::Tags { path: path?, action })
 }
 
-/// Takes what an action cannot do without.
-struct Need<'a> {
+/// Takes the arguments that an action requires.
+struct RequiredArgs<'a> {
     args: &'a mut Reader,
     action: &'static str,
 }
 
-impl Need<'_> {
+impl RequiredArgs<'_> {
     fn complain(&mut self, argument: &str, problem: String) {
         self.args.complain(argument, problem);
     }
@@ -161,7 +161,7 @@ impl Need<'_> {
     fn some<P: Param>(&mut self, param: &P, given: Maybe<P::Output>) -> Option<P::Output> {
         let given = given?;
         if given.is_none() {
-            let problem = format!("{} (action {} needs it)", param.when_missing(), self.action);
+            let problem = format!("{} (required for action {})", param.when_missing(), self.action);
             self.complain(param.name(), problem);
         }
         given
@@ -173,7 +173,7 @@ impl Need<'_> {
         parsed.map_err(|problem| self.complain(param.name(), format!("cannot be used: {problem}"))).ok()
     }
 
-    /// The folder that a list or search is about, under either of its names; the root if none is given.
+    /// The folder that a list or search is limited to, from either of its arguments; the root if none is given.
     fn folder(&mut self, prefix: Maybe<String>, path: Maybe<String>) -> Option<FolderPath> {
         let (prefix, path) = (prefix?, path?);
         let name = if prefix.is_some() { params::PATH_PREFIX.name } else { PATH.name };
@@ -185,7 +185,7 @@ impl Need<'_> {
         Tag::parse(text).map_err(|problem| self.complain(TAG.name, format!("cannot be used: {problem}"))).ok()
     }
 
-    /// What is looked for has a bound in characters.
+    /// Checks the length of a search text in characters.
     fn short(&mut self, name: &str, text: Option<String>) -> Option<String> {
         let count = text.as_ref()?.chars().count();
         if count > MAX_QUERY {

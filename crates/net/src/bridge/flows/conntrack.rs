@@ -1,5 +1,5 @@
-//! The kernel's table of connections, of which those of a machine that is gone are removed: what still comes for one of
-//! them must not reach the machine that has the address next.
+//! Removes connections of a VM that is gone from the kernel's connection tracking, because their packets must not reach
+//! the next VM with the same address.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -20,7 +20,7 @@ impl Connections {
         Netlink::open(Subsystem::Netfilter).map(Self)
     }
 
-    /// Removes what a guest has opened. One that the kernel has forgotten already is no error.
+    /// Removes a connection that a guest has opened. A missing one is no error.
     pub(super) fn remove(&mut self, opener: Ipv4Addr, flow: &Flow) -> io::Result<()> {
         unless_missing(self.0.request(message(DELETE, opener, flow)))
     }
@@ -40,7 +40,7 @@ fn unless_missing(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// By its addresses and ports as who opened it chose them, before any translation.
+/// Identifies a connection by its original addresses and ports, before any translation.
 fn message(kind: u16, opener: Ipv4Addr, flow: &Flow) -> Message {
     let protocol = match flow.transport {
         Transport::Tcp => 6,

@@ -1,15 +1,15 @@
-//! The keys under which the kernel counts, as flows.
+//! Decodes the keys of the kernel's counts into flows.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::bridge::nft::KEY;
 use crate::rules::Transport;
 
-/// The heads of IP, without options, and of UDP.
+/// Header sizes of IP, without options, and of UDP.
 const IP_HEAD: u64 = 20;
 const UDP_HEAD: u64 = 8;
 
-/// What tells the flows that one guest has opened apart.
+/// The identity of a flow among those that one guest has opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flow {
     pub(crate) transport: Transport,
@@ -17,18 +17,18 @@ pub(crate) struct Flow {
     pub(crate) remote: SocketAddrV4,
 }
 
-/// What the packets under one key of a flow have in common.
+/// Properties that all packets of one key share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Signs {
-    /// Bytes of each that are not what the flow carries.
+pub(super) struct HeaderInfo {
+    /// Header bytes of each packet.
     pub(super) heads: u64,
     pub(super) opens: bool,
     pub(super) ends: bool,
     pub(super) resets: bool,
 }
 
-/// `None`: no key that our rules make.
-pub(super) fn read(key: &[u8; KEY]) -> Option<(Flow, Signs)> {
+/// Decodes a key. `None`: our rules do not make such a key.
+pub(super) fn read(key: &[u8; KEY]) -> Option<(Flow, HeaderInfo)> {
     let [a, b, c, d, guest_high, guest_low, _, _, high, low, _, _, protocol, _, _, _, length, flags, ..] =
         *key;
     let (transport, heads) = match protocol {
@@ -39,7 +39,7 @@ pub(super) fn read(key: &[u8; KEY]) -> Option<(Flow, Signs)> {
     let is = |bit: u8| transport == Transport::Tcp && flags & bit != 0;
     let remote = SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low]));
     let flow = Flow { transport, guest_port: u16::from_be_bytes([guest_high, guest_low]), remote };
-    Some((flow, Signs { heads: IP_HEAD + heads, ends: is(1), opens: is(2), resets: is(4) }))
+    Some((flow, HeaderInfo { heads: IP_HEAD + heads, ends: is(1), opens: is(2), resets: is(4) }))
 }
 
 #[cfg(test)]
@@ -47,7 +47,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As the kernel writes it.
+    /// Encodes a key as the kernel does.
     pub(in crate::bridge::flows) fn key(flow: &Flow, length: u8, flags: u8) -> [u8; KEY] {
         let mut key = [0; KEY];
         key[..4].copy_from_slice(&flow.remote.ip().octets());
@@ -60,22 +60,22 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_key_is_a_flow_and_what_its_packets_say_of_it() {
+    fn count_key_decodes_flow_and_tcp_flags() {
         let flow =
             Flow { transport: Transport::Tcp, guest_port: 40_000, remote: "10.42.0.3:80".parse().unwrap() };
-        let (read_flow, signs) = read(&key(&flow, 10, 2)).unwrap();
+        let (read_flow, info) = read(&key(&flow, 10, 2)).unwrap();
         assert_eq!(read_flow, flow);
-        assert_eq!(signs, Signs { heads: 60, opens: true, ends: false, resets: false });
+        assert_eq!(info, HeaderInfo { heads: 60, opens: true, ends: false, resets: false });
         let datagrams = Flow { transport: Transport::Udp, ..flow };
-        let (read_flow, signs) = read(&key(&datagrams, 0, 0)).unwrap();
-        assert_eq!((read_flow, signs.heads), (datagrams, 28));
+        let (read_flow, info) = read(&key(&datagrams, 0, 0)).unwrap();
+        assert_eq!((read_flow, info.heads), (datagrams, 28));
     }
 
     proptest! {
         #[test]
-        fn any_key_is_a_flow_or_none(bytes in prop::array::uniform20(any::<u8>())) {
-            if let Some((_, signs)) = read(&bytes) {
-                prop_assert!((20..=80).contains(&signs.heads));
+        fn count_key_reader_survives_any_bytes(bytes in prop::array::uniform20(any::<u8>())) {
+            if let Some((_, info)) = read(&bytes) {
+                prop_assert!((20..=80).contains(&info.heads));
             }
         }
     }

@@ -1,27 +1,27 @@
-//! One direction of a flow: what the kernel has counted under each of its keys.
+//! One direction of a flow: the kernel's counts of each of its keys.
 
 use super::flow::read;
 use crate::bridge::nft::{Count, KEY};
 
-/// Few: a connection has a beginning, an end, and two or three sizes of heads.
+/// A short list: a connection has a beginning, an end, and two or three header sizes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally(Vec<Count>);
 
-/// All of its keys together.
+/// The sums over all keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) packets: u64,
-    /// Without heads.
+    /// Bytes without headers.
     pub(super) bytes: u64,
-    /// Packets that open, end and reset.
+    /// Packets that open, end and reset the connection.
     pub(super) opening: u64,
     pub(super) ending: u64,
     pub(super) resetting: u64,
 }
 
 impl Tally {
-    /// Takes in what the kernel says now; whether that is news. A key that it leaves out stays as it was, because lists
-    /// of a set that grows meanwhile have gaps.
+    /// Takes the kernel's current count; returns whether it has changed. A key that the kernel leaves out keeps its
+    /// count, because lists of a set that grows meanwhile have gaps.
     pub(super) fn see(&mut self, count: Count) -> bool {
         match self.0.iter_mut().find(|known| known.key == count.key) {
             Some(known) if *known == count => false,
@@ -39,13 +39,13 @@ impl Tally {
     pub(super) fn sums(&self) -> Sums {
         let mut sums = Sums::default();
         for count in &self.0 {
-            let Some((_, signs)) = read(&count.key) else { continue };
+            let Some((_, info)) = read(&count.key) else { continue };
             let if_so = |sign: bool| if sign { count.packets } else { 0 };
             sums.packets += count.packets;
-            sums.bytes += count.bytes.saturating_sub(count.packets.saturating_mul(signs.heads));
-            sums.opening += if_so(signs.opens);
-            sums.ending += if_so(signs.ends);
-            sums.resetting += if_so(signs.resets);
+            sums.bytes += count.bytes.saturating_sub(count.packets.saturating_mul(info.heads));
+            sums.opening += if_so(info.opens);
+            sums.ending += if_so(info.ends);
+            sums.resetting += if_so(info.resets);
         }
         sums
     }
@@ -56,7 +56,7 @@ impl Tally {
 }
 
 impl Sums {
-    /// What came after this.
+    /// The difference to an earlier sum.
     pub(super) fn since(&self, before: &Self) -> Self {
         Self {
             packets: self.packets.saturating_sub(before.packets),

@@ -1,4 +1,4 @@
-//! Whether this kernel can do what the log needs of it, tried out without changing anything.
+//! Tests whether this kernel supports what the flow log needs, without changing anything.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -9,25 +9,25 @@ use thiserror::Error;
 use super::GROUP;
 use super::conntrack::Connections;
 use crate::bridge::nft::Nftables;
-use crate::bridge::render::{Ground, flows};
+use crate::bridge::render::{BridgeLayout, flows};
 use crate::bridge::{refusals, tap};
 
-/// What the log of connections has to do without.
+/// Kernel support that is missing for the flow log.
 #[derive(Debug, Error)]
 pub enum LogLack {
     #[error(
-        "the kernel cannot count in packet rules ({0}), so UDP and what passes between workspaces is in the log when it is refused only"
+        "the kernel cannot count in packet rules ({0}), so the log shows UDP and traffic between workspaces only when it is refused"
     )]
     Counts(#[source] io::Error),
     #[error(
-        "the kernel's table of connections is out of reach ({0}), so those of a machine that ends stay in it for a while"
+        "cannot access the kernel's connection table ({0}), so connections of a VM that ended stay in it for a while"
     )]
     Connections(#[source] io::Error),
 }
 
-/// Has the kernel look at the rules that count, without making them, and asks it for a connection that there is not.
+/// Lets the kernel check the rules that count without applying them, and asks it for a connection that does not exist.
 pub fn try_flow_log() -> Result<(), LogLack> {
-    let ground = Ground {
+    let layout = BridgeLayout {
         bridge: "br-agentiso".to_owned(),
         gateway: Ipv4Addr::LOCALHOST,
         subnet: Network::around(Ipv4Addr::LOCALHOST, 32),
@@ -39,8 +39,8 @@ pub fn try_flow_log() -> Result<(), LogLack> {
         log_group: refusals::GROUP,
         flows_group: GROUP,
     };
-    let mut table = flows::table(&ground);
-    let share = flows::share(&ground, "trial", Ipv4Addr::LOCALHOST);
+    let mut table = flows::table(&layout);
+    let share = flows::share(&layout, "trial", Ipv4Addr::LOCALHOST);
     table.sets.extend(share.table.sets);
     table.chains.extend(share.table.chains);
     Nftables::open().and_then(|mut nft| nft.try_out(&table)).map_err(LogLack::Counts)?;

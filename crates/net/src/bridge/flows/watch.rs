@@ -1,4 +1,4 @@
-//! When the counts are looked at: as soon as the kernel tells of something new, and every second while anything is open.
+//! Decides when the counts are read: as soon as the kernel logs something new, and every second while any flow is open.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,23 +9,24 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 use crate::bridge::hub::Hub;
-use crate::bridge::told::packet_in;
+use crate::bridge::nflog::packet_in;
 use crate::netlink::{Netlink, Received};
 
-/// The group that our table of counts tells of new flows in.
+/// The nflog group for new flows in the table of counts.
 pub(in crate::bridge) const GROUP: u16 = 0xa151;
 
-/// Between two looks at one machine: what comes meanwhile is seen together.
+/// Shortest time between two reads; events in between are handled together.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// How late a flow may be seen that the kernel did not tell of, and how exact the time of silence is.
+/// Delay until a flow is seen that the kernel did not log, and the precision of idle times.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Keeps the logs up to date, until the bridge is closed.
 pub(in crate::bridge) async fn serve(hub: Arc<Hub>, log: AsyncFd<Netlink>) {
-    // Whoever was told of and not looked at.
+    // VMs with logged packets whose counts were not read yet.
     let mut stirred = BTreeSet::new();
-    // Who was looked at and had nothing open: a packet is told of before it is counted.
+    // VMs that had nothing open when their counts were read. They are read once more, because a packet is logged before
+    // it is counted.
     let mut once_more = BTreeSet::new();
     let mut next_look = Instant::now();
     let mut round: Option<Instant> = None;
@@ -35,21 +36,21 @@ pub(in crate::bridge) async fn serve(hub: Arc<Hub>, log: AsyncFd<Netlink>) {
             (true, round) => round,
         };
         tokio::select! {
-            // What is due is not put off by what else comes.
+            // Due reads are not delayed by new events.
             biased;
             () = until(due) => {
                 let told = std::mem::take(&mut stirred);
                 let mut all = told.clone();
                 if round.is_some_and(|round| round <= Instant::now()) {
-                    let busy = hub.all().into_iter().filter(|place| !place.ledger().is_empty());
-                    all.extend(busy.map(|place| place.seat.address));
+                    let busy = hub.all().into_iter().filter(|vm| !vm.flow_table().is_empty());
+                    all.extend(busy.map(|vm| vm.identity.address));
                     all.append(&mut once_more);
                     round = None;
                 }
                 let mut again = false;
-                for place in all.into_iter().filter_map(|address| hub.place_at(address)) {
-                    let address = place.seat.address;
-                    match hub.look(&place) {
+                for vm in all.into_iter().filter_map(|address| hub.vm_at(address)) {
+                    let address = vm.identity.address;
+                    match hub.look(&vm) {
                         true => again = true,
                         false if told.contains(&address) => {
                             once_more.insert(address);
@@ -67,8 +68,8 @@ pub(in crate::bridge) async fn serve(hub: Arc<Hub>, log: AsyncFd<Netlink>) {
                 let Ok(mut ready) = ready else { return };
                 match ready.try_io(|log| log.get_ref().receive()) {
                     Ok(Ok(messages)) => stirred.extend(messages.iter().flat_map(ends)),
-                    // More was new than we could read.
-                    Ok(Err(_)) => stirred.extend(hub.all().iter().map(|place| place.seat.address)),
+                    // The kernel logged more than we could read.
+                    Ok(Err(_)) => stirred.extend(hub.all().iter().map(|vm| vm.identity.address)),
                     Err(_would_block) => {}
                 }
             }
@@ -76,7 +77,7 @@ pub(in crate::bridge) async fn serve(hub: Arc<Hub>, log: AsyncFd<Netlink>) {
     }
 }
 
-/// Without a time, never.
+/// Sleeps until the time; for ever without one.
 async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
@@ -84,7 +85,7 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-/// Both addresses of a packet: either may be a machine's.
+/// Both addresses of a packet: either may belong to a VM.
 fn ends(message: &Received) -> impl Iterator<Item = Ipv4Addr> {
     let address =
         |head: &[u8; 20], at: usize| Ipv4Addr::new(head[at], head[at + 1], head[at + 2], head[at + 3]);

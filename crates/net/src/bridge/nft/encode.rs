@@ -1,9 +1,9 @@
-//! Tables as messages to the kernel. The numbers are those of `linux/netfilter/nf_tables.h`.
+//! Encodes tables as messages to the kernel. The numbers are those of `linux/netfilter/nf_tables.h`.
 
 use std::net::Ipv4Addr;
 
 use super::expressions::{ACCEPT, GOTO, ITEM, encode_action, encode_match, milliseconds, value, verdict};
-use super::table::{At, Chain, ChainKind, Element, Family, NAME, Rule, Set, SetKind, Table};
+use super::table::{Chain, ChainKind, Element, Family, HookPoint, NAME, Rule, Set, SetKind, Table};
 use super::terms::INTERFACE_NAME;
 use super::tuple::KEY;
 use crate::netlink::Message;
@@ -22,9 +22,9 @@ pub(super) const NEW_ELEMENTS: u16 = 12;
 const GET_ELEMENTS: u16 = 13;
 const DELETE_ELEMENTS: u16 = 14;
 
-/// `NLM_F_CREATE`, and `NLM_F_APPEND` for rules: they stand in the order in which they are sent.
+/// `NLM_F_CREATE`; rules also have `NLM_F_APPEND`, to keep the order in which they are sent.
 const CREATE: u16 = 0x400;
-/// `NLM_F_EXCL`: what is there already is an error.
+/// `NLM_F_EXCL`: an existing element is an error.
 const EXCLUSIVE: u16 = 0x200;
 const APPEND: u16 = 0x800;
 
@@ -34,16 +34,16 @@ const SET_IS_DYNAMIC: u32 = 0x20;
 /// `NFT_DATA_VERDICT`: a map to verdicts.
 const VERDICTS: u32 = 0xffff_ff00;
 
-/// What `nft` calls the types of keys; the kernel only keeps the number for it.
+/// The numbers of `nft` for types of keys; the kernel only stores them.
 const TYPE_ADDRESS: u32 = 7;
 const TYPE_PORT: u32 = 13;
 const TYPE_PROTOCOL: u32 = 12;
 const TYPE_MARK: u32 = 19;
 const TYPE_INTERFACE: u32 = 41;
-/// Two types of one key, six bits each.
-const TYPE_PLACE: u32 = TYPE_ADDRESS << 6 | TYPE_PORT;
-/// Five of them.
-const TYPE_TUPLE: u32 = ((TYPE_PLACE << 6 | TYPE_PORT) << 6 | TYPE_PROTOCOL) << 6 | TYPE_MARK;
+/// A key of two types, six bits each.
+const TYPE_ENDPOINT: u32 = TYPE_ADDRESS << 6 | TYPE_PORT;
+/// A key of five types.
+const TYPE_TUPLE: u32 = ((TYPE_ENDPOINT << 6 | TYPE_PORT) << 6 | TYPE_PROTOCOL) << 6 | TYPE_MARK;
 
 /// An attribute holds at most 64 KiB.
 const ELEMENTS_PER_MESSAGE: usize = 500;
@@ -57,13 +57,14 @@ pub(super) fn message(kind: u16, flags: u16, family: Family) -> Message {
     Message::new(NFTABLES << 8 | kind, flags, &[family, 0, 0, 0])
 }
 
-/// What begins and ends a transaction.
-pub(super) fn embrace() -> (Message, Message) {
+/// The messages that begin and end a transaction.
+pub(super) fn transaction_frame() -> (Message, Message) {
     let head = [0, 0, 0, NFTABLES as u8];
     (Message::new(0x10, 0, &head), Message::new(0x11, 0, &head))
 }
 
-/// The table goes, with everything in it. It is made first, so that this also succeeds where there is none.
+/// The messages that delete a table with everything in it. They create it first, so that this also succeeds if there is
+/// none.
 pub(super) fn removal(family: Family) -> Vec<Message> {
     let mut make = message(NEW_TABLE, CREATE, family);
     make.text(1, NAME);
@@ -72,7 +73,7 @@ pub(super) fn removal(family: Family) -> Vec<Message> {
     vec![make, delete]
 }
 
-/// The table and everything in it, in the place of what was there.
+/// The messages that replace a table with everything in it.
 pub(super) fn replacement(table: &Table) -> Vec<Message> {
     let family = table.family;
     let mut messages = removal(family);
@@ -83,7 +84,7 @@ pub(super) fn replacement(table: &Table) -> Vec<Message> {
     messages
 }
 
-/// What is in this table, for one that is there already.
+/// The messages that add the content of this table to an existing one.
 pub(super) fn addition(table: &Table) -> Vec<Message> {
     let family = table.family;
     let mut messages = Vec::new();
@@ -100,7 +101,7 @@ fn new_set(family: Family, id: u32, set: &Set) -> Message {
     let (kind, length, is_map) = match &set.kind {
         SetKind::Ports(_) => (TYPE_PORT, 2, false),
         SetKind::Addresses(_) => (TYPE_ADDRESS, 4, false),
-        SetKind::Places(_) => (TYPE_PLACE, 8, false),
+        SetKind::Endpoints(_) => (TYPE_ENDPOINT, 8, false),
         SetKind::ByAddress(_) => (TYPE_ADDRESS, 4, true),
         SetKind::ByInterface(_) => (TYPE_INTERFACE, INTERFACE_NAME as u32, true),
         SetKind::Counts { .. } => (TYPE_TUPLE, KEY as u32, false),
@@ -125,13 +126,13 @@ fn new_set(family: Family, id: u32, set: &Set) -> Message {
     message
 }
 
-/// The messages that put more elements into a set. One that is there already would keep its own time to live, so it is
-/// an error, and all are written anew.
+/// The messages that add elements to a set. An element that exists would keep its old time to live, so it is an error,
+/// after which the caller writes all rules again.
 pub(super) fn more_elements(family: Family, set: &Set) -> Vec<Message> {
     elements(family, set, CREATE | EXCLUSIVE)
 }
 
-/// The messages that put a set's elements into it.
+/// The messages that add a set's elements.
 fn elements(family: Family, set: &Set, flags: u16) -> Vec<Message> {
     elements_as(NEW_ELEMENTS, family, set, flags)
 }
@@ -144,7 +145,7 @@ fn elements_as(kind: u16, family: Family, set: &Set, flags: u16) -> Vec<Message>
         SetKind::Addresses(elements) => {
             elements.iter().map(|element| (address(element.address), None, Some(element))).collect()
         }
-        SetKind::Places(elements) => elements
+        SetKind::Endpoints(elements) => elements
             .iter()
             .map(|element| {
                 let port = [&element.port.to_be_bytes()[..], &[0, 0]].concat();
@@ -187,7 +188,7 @@ fn elements_as(kind: u16, family: Family, set: &Set, flags: u16) -> Vec<Message>
         .collect()
 }
 
-/// The messages that take away what [`addition`] put into a table, and the elements of `maps` that lead there.
+/// The messages that remove what [`addition`] added to a table, and the elements of `maps` that lead there.
 pub(super) fn subtraction(table: &Table, maps: &[Set]) -> Vec<Message> {
     let family = table.family;
     let named = |kind: u16, attribute: u16, name: &str| {
@@ -197,21 +198,21 @@ pub(super) fn subtraction(table: &Table, maps: &[Set]) -> Vec<Message> {
     };
     let mut messages: Vec<_> =
         maps.iter().flat_map(|map| elements_as(DELETE_ELEMENTS, family, map, 0)).collect();
-    // Its rules go with it, and they are what holds the sets.
+    // A chain's rules are deleted with it, and they are what refers to the sets.
     messages.extend(table.chains.iter().map(|chain| named(DELETE_CHAIN, 3, &chain.name)));
     messages.extend(table.sets.iter().map(|set| named(DELETE_SET, 2, &set.name)));
     messages
 }
 
-/// The question for everything in a set.
-pub(super) fn question(family: Family, set: &str) -> Message {
+/// The message that requests all elements of a set.
+pub(super) fn list_elements(family: Family, set: &str) -> Message {
     let mut message = message(GET_ELEMENTS, 0, family);
     message.text(1, NAME).text(2, set);
     message
 }
 
-/// The messages that take keys out of a set.
-pub(super) fn without(family: Family, set: &str, keys: &[[u8; KEY]]) -> Vec<Message> {
+/// The messages that remove keys from a set.
+pub(super) fn remove_elements(family: Family, set: &str, keys: &[[u8; KEY]]) -> Vec<Message> {
     let chunks = keys.chunks(ELEMENTS_PER_MESSAGE);
     chunks
         .map(|chunk| {
@@ -232,10 +233,10 @@ fn new_chain(family: Family, chain: &Chain) -> Message {
     message.text(1, NAME).text(3, &chain.name);
     if let Some(hook) = chain.hook {
         let number = match hook.at {
-            At::Prerouting => 0,
-            At::Forward => 2,
-            At::Output => 3,
-            At::Postrouting => 4,
+            HookPoint::Prerouting => 0,
+            HookPoint::Forward => 2,
+            HookPoint::Output => 3,
+            HookPoint::Postrouting => 4,
         };
         message.nest(4, |inner| {
             inner.be32(1, number).bytes(2, &hook.priority.to_be_bytes());

@@ -1,18 +1,18 @@
-//! Rules as lists of the kernel's expressions, which load fields into registers and compare them.
+//! Encodes rules as lists of the kernel's expressions, which load fields into registers and compare them.
 
 use std::time::Duration;
 
 use super::terms::{Action, Field, Match};
 use crate::netlink::Message;
 
-/// An element of a list, wherever there is one.
+/// The attribute of a list's element, in all lists.
 pub(super) const ITEM: u16 = 1;
 
 /// A value or a verdict inside data.
 const DATA_VALUE: u16 = 1;
 const DATA_VERDICT: u16 = 2;
 
-/// The verdict, the first data register, and the four bytes behind its first four.
+/// The verdict register, the first data register, and the second four bytes of that.
 const REGISTER_VERDICT: u32 = 0;
 const REGISTER: u32 = 1;
 const REGISTER_SECOND: u32 = 9;
@@ -45,7 +45,7 @@ pub(super) fn verdict(message: &mut Message, code: i32, chain: Option<&str>) {
 }
 
 pub(super) fn load(list: &mut Message, field: Field, register: u32) {
-    /// Where the bytes of a header lie: of the link, of the network, of the transport.
+    /// The header that an offset refers to: link, network or transport.
     const LINK: u32 = 0;
     const NETWORK: u32 = 1;
     const TRANSPORT: u32 = 2;
@@ -65,7 +65,7 @@ pub(super) fn load(list: &mut Message, field: Field, register: u32) {
         Field::SourcePort => payload(TRANSPORT, 0, 2),
         Field::TargetPort => payload(TRANSPORT, 2, 2),
         Field::IcmpType => payload(TRANSPORT, 0, 1),
-        Field::TcpSigns => payload(TRANSPORT, 12, 2),
+        Field::TcpFlags => payload(TRANSPORT, 12, 2),
         Field::InInterface => meta(list, 6, register),
         Field::OutInterface => meta(list, 7, register),
         Field::Family => meta(list, 15, register),
@@ -125,13 +125,13 @@ pub(super) fn encode_match(list: &mut Message, condition: &Match) {
         }
         Match::NotCounted(tuple, set) => {
             tuple.load(list);
-            // The flag: not among them.
+            // The last attribute is the flag to invert the lookup.
             expression(list, "lookup", |data| {
                 data.text(1, set).be32(2, REGISTER).be32(5, 1);
             });
         }
         Match::Counted { tuple, set, forgotten } => {
-            /// Adds what is not there yet.
+            /// Adds missing elements.
             const UPDATE: u32 = 1;
             tuple.load(list);
             expression(list, "dynset", |data| {
@@ -142,7 +142,7 @@ pub(super) fn encode_match(list: &mut Message, condition: &Match) {
             });
         }
         Match::AtMost { packets } => limit(list, *packets, u32::try_from(*packets).unwrap_or(u32::MAX), 0, 0),
-        // The flag: more than that, rather than up to it.
+        // The flag inverts it: above the limit rather than up to it.
         Match::TooMany { connections } => expression(list, "connlimit", |data| {
             data.be32(1, *connections).be32(2, 1);
         }),

@@ -1,4 +1,4 @@
-//! The kernel's tables: ours, and no others.
+//! Writes and reads our tables in the kernel, and no others.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use super::table::{Family, Set, Table};
 use super::tuple::KEY;
 use crate::netlink::{Attributes, Netlink, Received, Subsystem};
 
-/// A socket through which our tables are written.
+/// A socket to the kernel's nftables.
 #[derive(Debug)]
 pub(crate) struct Nftables(Netlink);
 
@@ -16,18 +16,18 @@ impl Nftables {
         Netlink::open(Subsystem::Netfilter).map(Self)
     }
 
-    /// Puts these tables in the place of ours, all at once or not at all.
+    /// Replaces our tables by these, all at once or not at all.
     pub(crate) fn replace(&mut self, tables: &[Table]) -> io::Result<()> {
         self.transaction(tables.iter().flat_map(encode::replacement).collect())
     }
 
-    /// Has the kernel look at a table without making it.
+    /// Lets the kernel check a table without creating it.
     pub(crate) fn try_out(&mut self, table: &Table) -> io::Result<()> {
-        let (begin, _) = encode::embrace();
+        let (begin, _) = encode::transaction_frame();
         self.0.try_out(begin, encode::replacement(table))
     }
 
-    /// Adds the elements to sets that are there.
+    /// Adds the elements to existing sets.
     pub(crate) fn add(&mut self, family: Family, sets: &[Set]) -> io::Result<()> {
         match sets.iter().flat_map(|set| encode::more_elements(family, set)).collect::<Vec<_>>() {
             messages if messages.is_empty() => Ok(()),
@@ -35,47 +35,47 @@ impl Nftables {
         }
     }
 
-    /// Adds what is in this table to the one that is there, and elements to its maps.
+    /// Adds the content of this table to the existing one, and elements to its maps.
     pub(crate) fn extend(&mut self, table: &Table, maps: &[Set]) -> io::Result<()> {
         let mut messages = encode::addition(table);
         messages.extend(maps.iter().flat_map(|map| encode::more_elements(table.family, map)));
         self.transaction(messages)
     }
 
-    /// Takes away what [`extend`](Self::extend) added.
+    /// Removes what [`extend`](Self::extend) added.
     pub(crate) fn shrink(&mut self, table: &Table, maps: &[Set]) -> io::Result<()> {
         self.transaction(encode::subtraction(table, maps))
     }
 
-    /// What the rules have counted in a set.
+    /// The counts in a set.
     pub(crate) fn counts(&mut self, family: Family, set: &str) -> io::Result<Vec<Count>> {
-        let listed = self.0.list(encode::question(family, set))?;
+        let listed = self.0.list(encode::list_elements(family, set))?;
         Ok(listed.iter().flat_map(counts_in).collect())
     }
 
-    /// Forgets these keys of a set, all of which must be there.
+    /// Removes these keys from a set. All of them must exist.
     pub(crate) fn forget(&mut self, family: Family, set: &str, keys: &[[u8; KEY]]) -> io::Result<()> {
-        match encode::without(family, set, keys) {
+        match encode::remove_elements(family, set, keys) {
             messages if messages.is_empty() => Ok(()),
             messages => self.transaction(messages),
         }
     }
 
-    /// Removes our tables, whether there are any or not.
+    /// Removes our tables, if there are any.
     pub(crate) fn remove(&mut self) -> io::Result<()> {
         if let Err(error) = self.transaction(encode::removal(Family::Inet)) {
-            tracing::debug!(%error, "no counts are removed: a kernel that has no such tables has no counts");
+            tracing::debug!(%error, "cannot remove the table of counts; a kernel without such tables has none");
         }
         self.transaction([Family::Ip, Family::Bridge].into_iter().flat_map(encode::removal).collect())
     }
 
     fn transaction(&mut self, messages: Vec<crate::netlink::Message>) -> io::Result<()> {
-        let (begin, end) = encode::embrace();
+        let (begin, end) = encode::transaction_frame();
         self.0.batch(begin, messages, end)
     }
 }
 
-/// Packets of one key, and their bytes from the head of IP on.
+/// Packets of one key, and their bytes including the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) key: [u8; KEY],
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_read_and_what_is_no_count_is_left_out() {
+    fn malformed_counts_are_left_out() {
         let mut message = Message::new(encode::NEW_ELEMENTS, 0, &[1, 0, 0, 0]);
         message.nest(3, |list| {
             for length in [KEY, KEY - 1] {
@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_counts_or_none(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn count_reader_survives_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let message = received(Message::new(encode::NEW_ELEMENTS, 0, &bytes));
             let mut wrapped = Message::new(encode::NEW_ELEMENTS, 0, &[1, 0, 0, 0]);
             wrapped.nest(3, |list| { list.bytes(1, &bytes); });

@@ -1,4 +1,4 @@
-//! A table and what it consists of.
+//! A table and its parts as values.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub(crate) const NAME: &str = "agentiso";
 pub(crate) enum Family {
     Ip,
     Bridge,
-    /// Here for the table that counts: the others are replaced as a whole, and counts must outlive that.
+    /// For the table that counts: the others are replaced as a whole, and counts must survive that.
     Inet,
 }
 
@@ -26,44 +26,45 @@ pub(crate) struct Table {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Set {
     pub(crate) name: String,
-    /// Whether its elements may go by themselves.
+    /// Whether its elements may expire.
     pub(crate) timed: bool,
     pub(crate) kind: SetKind,
 }
 
-/// What a set holds.
+/// The content of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SetKind {
     Ports(Vec<u16>),
-    /// Addresses, with a port or without one: all elements of one set are alike.
+    /// Addresses without ports.
     Addresses(Vec<Element>),
-    Places(Vec<Element>),
-    /// From an address to where to go on.
+    /// Addresses with ports.
+    Endpoints(Vec<Element>),
+    /// A map from an address to a chain.
     ByAddress(Vec<(Ipv4Addr, Target)>),
     ByInterface(Vec<(String, Target)>),
-    /// What rules count, at most so many keys.
+    /// Counts that rules update, of at most this many keys.
     Counts {
         most: u32,
     },
 }
 
-/// An address in a set, for as long as it may be there.
+/// An address in a set, with an optional expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Element {
     pub(crate) address: Ipv4Addr,
-    /// Counts in sets of places only.
+    /// Used only in sets of endpoints.
     pub(crate) port: u16,
     pub(crate) left: Option<Duration>,
 }
 
-/// The chain that goes on, without coming back.
+/// The chain to go to, without return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target(pub(crate) String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
     pub(crate) name: String,
-    /// `None`: only entered from other chains.
+    /// `None`: entered only from other chains.
     pub(crate) hook: Option<Hook>,
     pub(crate) rules: Vec<Rule>,
 }
@@ -71,7 +72,7 @@ pub(crate) struct Chain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hook {
     pub(crate) kind: ChainKind,
-    pub(crate) at: At,
+    pub(crate) at: HookPoint,
     pub(crate) priority: i32,
 }
 
@@ -82,7 +83,7 @@ pub(crate) enum ChainKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum HookPoint {
     Prerouting,
     Forward,
     Output,
@@ -100,7 +101,7 @@ impl Chain {
         Self { name: name.into(), hook: None, rules: Vec::new() }
     }
 
-    pub(crate) fn at(name: &str, kind: ChainKind, at: At, priority: i32) -> Self {
+    pub(crate) fn at(name: &str, kind: ChainKind, at: HookPoint, priority: i32) -> Self {
         Self { hook: Some(Hook { kind, at, priority }), ..Self::new(name) }
     }
 
@@ -115,7 +116,7 @@ impl Element {
         Self { address, port: 0, left: None }
     }
 
-    pub(crate) fn place(address: Ipv4Addr, port: u16) -> Self {
+    pub(crate) fn endpoint(address: Ipv4Addr, port: u16) -> Self {
         Self { address, port, left: None }
     }
 }

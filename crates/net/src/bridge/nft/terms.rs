@@ -1,4 +1,4 @@
-//! What rules are made of: fields of packets, values they are compared with, and what is done.
+//! The terms of rules: fields of packets, values to compare them with, and actions.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use agentiso_core::network::Network;
 
 use super::tuple::Tuple;
 
-/// Longest name of an interface, with the zero at its end.
+/// Longest name of an interface, with its trailing zero.
 pub(super) const INTERFACE_NAME: usize = 16;
 
-/// Something that can be read of a packet.
+/// A property of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
     InInterface,
@@ -23,19 +23,19 @@ pub(crate) enum Field {
     ArpSenderAddress,
     SourceAddress,
     TargetAddress,
-    /// Of the network: which version of IP.
+    /// The version of IP.
     Family,
     Protocol,
     SourcePort,
     TargetPort,
     IcmpType,
-    /// How long a TCP head is, and its flags.
-    TcpSigns,
-    /// Whether the packet goes the way of the one that opened its connection.
+    /// The length of a TCP header, and its flags.
+    TcpFlags,
+    /// Whether the packet goes in the direction of the one that opened its connection.
     Direction,
-    /// What connection tracking says of the packet.
+    /// The packet's state in connection tracking.
     State,
-    /// What the target is to this host's routing.
+    /// The type of the target in this host's routing.
     TargetKind,
 }
 
@@ -56,7 +56,7 @@ impl Value {
         Self { bytes, text: format!("\"{name}\"") }
     }
 
-    /// Interfaces whose name begins so.
+    /// Interfaces with this prefix.
     pub(crate) fn interfaces(prefix: &str) -> Self {
         Self { bytes: prefix.as_bytes().to_vec(), text: format!("\"{prefix}*\"") }
     }
@@ -117,12 +117,12 @@ impl Value {
         Self { bytes: vec![1], text: "reply".to_owned() }
     }
 
-    /// The first packet of a connection, in the host's order.
+    /// The first packet of a connection, in host byte order.
     pub(crate) fn new_connection() -> Self {
         Self { bytes: 8_u32.to_ne_bytes().to_vec(), text: "new".to_owned() }
     }
 
-    /// An address of this host: `RTN_LOCAL`, in the host's order.
+    /// An address of this host: `RTN_LOCAL`, in host byte order.
     pub(crate) fn local() -> Self {
         Self { bytes: 2_u32.to_ne_bytes().to_vec(), text: "local".to_owned() }
     }
@@ -133,32 +133,33 @@ pub(crate) enum Match {
     Is(Field, Value),
     IsNot(Field, Value),
     Within(Field, Network),
-    /// The field, or the two of them together, is in a set.
+    /// The field is in a set.
     Among(Field, String),
+    /// Both fields together are in a set.
     PairAmong(Field, Field, String),
-    /// Nothing of this flow, with these signs, was counted so far.
+    /// The set has no count for this key yet.
     NotCounted(Tuple, String),
-    /// The packet is counted for its flow, which fails only if that is one more than the set has room for.
+    /// Counts the packet. It fails only if the set is full.
     Counted {
         tuple: Tuple,
         set: String,
-        /// A count that nobody asks for goes by itself, so long after the last packet.
+        /// The count expires this long after the last packet.
         forgotten: Duration,
     },
-    /// True for so many packets in a second.
+    /// True for this many packets per second.
     AtMost {
         packets: u64,
     },
-    /// True for a connection beyond so many that came by here.
+    /// True for connections beyond this number.
     TooMany {
         connections: u32,
     },
-    /// True for what exceeds so many frames in a second.
+    /// True for frames beyond this rate per second.
     TooFast {
         frames: u64,
         burst: u32,
     },
-    /// True for what exceeds so many bytes in a second.
+    /// True for bytes beyond this rate per second.
     Beyond {
         bytes: u64,
         burst: u32,
@@ -171,16 +172,16 @@ pub(crate) enum Action {
     Drop,
     Jump(String),
     Goto(String),
-    /// Goes where the map says, or on if it says nothing.
+    /// Goes to the chain in the map, or to the next rule if there is none.
     Follow(Field, String),
     Reset,
     Prohibit,
-    /// Tells who listens to this group, and goes on.
+    /// Sends the packet to the listeners of this group, and continues.
     Log {
         group: u16,
     },
     Masquerade,
-    /// To a port of this host's address on the interface that the packet came in by.
+    /// Redirects to a port of this host's address on the incoming interface.
     Redirect {
         port: u16,
     },

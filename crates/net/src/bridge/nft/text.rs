@@ -1,8 +1,8 @@
-//! The text of a table, as `nft list ruleset` shows it.
+//! Formats a table as `nft list ruleset` shows it.
 
 use std::fmt::{self, Display, Formatter};
 
-use super::table::{At, Chain, ChainKind, Element, Family, NAME, Rule, Set, SetKind, Table};
+use super::table::{Chain, ChainKind, Element, Family, HookPoint, NAME, Rule, Set, SetKind, Table};
 use super::terms::{Action, Field, Match};
 
 impl Display for Table {
@@ -39,7 +39,7 @@ impl Display for Set {
             SetKind::Addresses(elements) => {
                 ("set type ipv4_addr;", elements.iter().map(|element| timeout(element, false)).collect())
             }
-            SetKind::Places(elements) => (
+            SetKind::Endpoints(elements) => (
                 "set type ipv4_addr . inet_service;",
                 elements.iter().map(|element| timeout(element, true)).collect(),
             ),
@@ -81,10 +81,10 @@ impl Display for Chain {
                 ChainKind::Nat => "nat",
             };
             let at = match hook.at {
-                At::Prerouting => "prerouting",
-                At::Forward => "forward",
-                At::Output => "output",
-                At::Postrouting => "postrouting",
+                HookPoint::Prerouting => "prerouting",
+                HookPoint::Forward => "forward",
+                HookPoint::Output => "output",
+                HookPoint::Postrouting => "postrouting",
             };
             writeln!(f, "\t\ttype {kind} hook {at} priority {}; policy accept;", hook.priority)?;
         }
@@ -121,7 +121,7 @@ impl Display for Field {
             Self::SourcePort => "th sport",
             Self::TargetPort => "th dport",
             Self::IcmpType => "icmp type",
-            Self::TcpSigns => "@th,96,16",
+            Self::TcpFlags => "@th,96,16",
             Self::Direction => "ct direction",
             Self::State => "ct state",
             Self::TargetKind => "fib daddr type",

@@ -1,4 +1,5 @@
-//! Which flow a packet belongs to, as who opened it sees it, and what of the packet its count must know besides.
+//! The key under which a packet is counted: its flow as seen by the opener, and properties of the packet that its count
+//! must know.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -6,21 +7,21 @@ use super::expressions::{expression, load, value};
 use super::terms::Field;
 use crate::netlink::Message;
 
-/// The first of the registers of four bytes. It is where the first of the large ones begins.
+/// The first register of four bytes. It is where the first of the large ones begins.
 const FIRST: u32 = 8;
 
-/// How far a TCP head reaches, and whether it opens or ends a connection: the length in its highest four bits; SYN, RST
-/// and FIN in the lowest three.
-pub(crate) const SIGNS: [u8; 2] = [0xf0, 0x07];
+/// Mask for two bytes of a TCP header: the header length in the highest four bits; SYN, RST and FIN in the lowest
+/// three.
+pub(crate) const TCP_FLAGS_MASK: [u8; 2] = [0xf0, 0x07];
 
-/// Bytes of a key: the other side's address, the guest's port, the other side's port, the protocol and the signs, in four
-/// bytes each.
+/// Size of a key: the other side's address, the guest's port, the other side's port, the protocol and the masked TCP
+/// bytes, in four bytes each.
 pub(crate) const KEY: usize = 20;
 
-/// Which way a packet goes.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Course {
-    /// From who opened the flow.
+pub(crate) enum Direction {
+    /// From the side that opened the flow.
     Up,
     Down,
 }
@@ -28,30 +29,30 @@ pub(crate) enum Course {
 /// The key under which packets are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tuple {
-    pub(crate) course: Course,
-    /// Whether there is a TCP head to look into.
+    pub(crate) direction: Direction,
+    /// Whether there is a TCP header.
     pub(crate) is_tcp: bool,
 }
 
 impl Tuple {
     fn fields(self) -> [Field; 4] {
-        match self.course {
-            Course::Up => [Field::TargetAddress, Field::SourcePort, Field::TargetPort, Field::Protocol],
-            Course::Down => [Field::SourceAddress, Field::TargetPort, Field::SourcePort, Field::Protocol],
+        match self.direction {
+            Direction::Up => [Field::TargetAddress, Field::SourcePort, Field::TargetPort, Field::Protocol],
+            Direction::Down => [Field::SourceAddress, Field::TargetPort, Field::SourcePort, Field::Protocol],
         }
     }
 
-    /// Loads the key into the registers from the first one on.
+    /// Loads the key into consecutive registers.
     pub(super) fn load(self, list: &mut Message) {
         for (register, field) in (FIRST..).zip(self.fields()) {
             load(list, field, register);
         }
         let last = FIRST + 4;
         if self.is_tcp {
-            load(list, Field::TcpSigns, last);
+            load(list, Field::TcpFlags, last);
             expression(list, "bitwise", |data| {
                 data.be32(1, last).be32(2, last).be32(3, 4);
-                value(data, 4, &[SIGNS[0], SIGNS[1], 0, 0]);
+                value(data, 4, &[TCP_FLAGS_MASK[0], TCP_FLAGS_MASK[1], 0, 0]);
                 value(data, 5, &[0; 4]);
             });
         } else {
@@ -69,7 +70,7 @@ impl Display for Tuple {
             write!(f, "{field} . ")?;
         }
         match self.is_tcp {
-            true => write!(f, "{} & 0x{:02x}{:02x}", Field::TcpSigns, SIGNS[0], SIGNS[1]),
+            true => write!(f, "{} & 0x{:02x}{:02x}", Field::TcpFlags, TCP_FLAGS_MASK[0], TCP_FLAGS_MASK[1]),
             false => f.write_str("0x0000"),
         }
     }

@@ -1,21 +1,21 @@
-//! What comes back to a guest from the outside: only what its rules would let out, so that nothing goes on arriving
-//! from where it may not be any more.
+//! Rules for packets from the outside to a guest: they pass only if the guest's rules would let it send there, so that
+//! nothing arrives from destinations that are no longer allowed.
 
 use agentiso_core::network::never_public_networks;
 
 use super::Guest;
-use super::outside::{Way, judge};
+use super::outside::{RemoteSide, judge};
 use crate::bridge::nft::{Action, Chain, Field, Match};
 
 pub(super) fn chain(guest: &Guest) -> Chain {
     let mut chain = Chain::new(format!("back-{}", guest.short));
-    let way = Way {
+    let remote = RemoteSide {
         address: Field::SourceAddress,
         port: Field::SourcePort,
         special: "special-back",
         refuse: Action::Drop,
     };
-    judge(&mut chain, guest, &way);
+    judge(&mut chain, guest, &remote);
     chain
 }
 

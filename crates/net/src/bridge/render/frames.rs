@@ -1,35 +1,35 @@
-//! At the ports of the bridge: a guest speaks with its own card's address, in its own name, in IPv4 and ARP.
+//! Rules at the ports of the bridge: a guest may only send IPv4 and ARP, with its own MAC and IP address.
 
 use std::net::Ipv4Addr;
 
-use super::{Ground, Guest, set, target};
-use crate::bridge::nft::{Action, At, Chain, ChainKind, Family, Field, Match, SetKind, Table, Value};
+use super::{BridgeLayout, Guest, set, target};
+use crate::bridge::nft::{Action, Chain, ChainKind, Family, Field, HookPoint, Match, SetKind, Table, Value};
 use crate::gateway::Limits;
 
-/// Before everything else that looks at frames.
+/// Priority before everything else that handles frames.
 const FIRST: i32 = -300;
 
-/// Bytes in a second for each megabit in it.
+/// Bytes per second in one megabit per second.
 const BYTES_PER_MEGABIT: u64 = 125_000;
 
-/// What may exceed the limit at once: a few of the largest packets.
+/// Burst above the limit: a few of the largest packets.
 const BURST: u32 = 256 << 10;
 
-/// Frames of one guest in a second, however small they are, as at the gateway.
+/// Frames of one guest per second, however small, as at the gateway.
 const FRAMES: u32 = Limits::DEFAULT.frames;
 
-/// Frames that may exceed that at once: a twentieth of a second's worth.
+/// Burst above that: a twentieth of a second's frames.
 const FRAMES_BURST: u32 = FRAMES / 20;
 
-pub(super) fn table(ground: &Ground, guests: &[Guest]) -> Table {
+pub(super) fn table(layout: &BridgeLayout, guests: &[Guest]) -> Table {
     let ports = guests.iter().map(|guest| (guest.tap.clone(), target("port", guest)));
-    let mut before = Chain::at("before", ChainKind::Filter, At::Prerouting, FIRST);
+    let mut before = Chain::at("before", ChainKind::Filter, HookPoint::Prerouting, FIRST);
     before.rule([], Action::Follow(Field::InInterface, "ports".into()));
-    // A port whose guest has no rules, or none any more.
-    let ours = || Value::interfaces(ground.tap_prefix);
+    // Drops frames of a port whose guest has no rules.
+    let ours = || Value::interfaces(layout.tap_prefix);
     before.rule([Match::Is(Field::InInterface, ours())], Action::Drop);
-    // The host itself would speak IPv6 to the guests.
-    let mut output = Chain::at("output", ChainKind::Filter, At::Output, FIRST);
+    // Keeps the host from sending IPv6 to the guests.
+    let mut output = Chain::at("output", ChainKind::Filter, HookPoint::Output, FIRST);
     let is_not = |value| Match::IsNot(Field::EtherType, value);
     let to_guests = Match::Is(Field::OutInterface, ours());
     output.rule([to_guests, is_not(Value::ipv4()), is_not(Value::arp())], Action::Drop);
@@ -49,7 +49,7 @@ fn port(guest: &Guest) -> Chain {
     let own = |field| Match::Is(field, Value::address(guest.address));
     let ip = Match::Is(Field::EtherType, Value::ipv4());
     chain.rule([ip, own(Field::SourceAddress)], Action::Accept);
-    // Who looks whether an address is taken does not say which one it has.
+    // An ARP probe for a free address has no sender address.
     for sender in [guest.address, Ipv4Addr::UNSPECIFIED] {
         let arp = Match::Is(Field::EtherType, Value::arp());
         let format = Match::Is(Field::ArpFormat, Value::arp_format());

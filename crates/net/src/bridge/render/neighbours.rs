@@ -1,4 +1,5 @@
-//! Between guests: through the gateway, because their ports on the bridge are isolated from each other.
+//! Rules between guests. Their packets pass through the gateway, because their ports on the bridge are isolated from
+//! each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -6,10 +7,10 @@ use std::net::Ipv4Addr;
 use super::{Guest, addresses, set};
 use crate::bridge::nft::{Action, Chain, Element, Field, Match, Set, SetKind, Value};
 
-/// Adds the chain in which guests that let each other in find each other.
+/// Adds the chain that admits packets between guests.
 ///
-/// Guests stand in circles: all that have `allow_inter_vm` in one, those of each group in another. Who shares a
-/// circle may open the ports that the other accepts.
+/// Guests belong to circles: all guests with `allow_inter_vm` form one, and those of each group another. A guest may
+/// open the ports that another one of the same circle accepts.
 pub(super) fn add(sets: &mut Vec<Set>, chains: &mut Vec<Chain>, guests: &[Guest]) {
     let mut neighbours = Chain::new("neighbours");
     for (index, circle) in circles(guests).into_iter().enumerate() {
@@ -22,12 +23,12 @@ pub(super) fn add(sets: &mut Vec<Set>, chains: &mut Vec<Chain>, guests: &[Guest]
         sets.push(addresses(name, circle));
     }
     neighbours.rule([], Action::Goto("refused".into()));
-    sets.extend(doors(guests));
+    sets.extend(accepted_ports(guests));
     chains.push(neighbours);
     chains.push(admit());
 }
 
-/// Whoever shares one of these may be reached. A circle of one is none.
+/// The circles of guests that may reach each other. Circles of one guest are left out.
 fn circles(guests: &[Guest]) -> Vec<BTreeSet<Ipv4Addr>> {
     let open = guests.iter().filter(|guest| guest.policy.allow_inter_vm).map(|guest| guest.address);
     let mut circles = vec![open.collect::<BTreeSet<_>>()];
@@ -42,19 +43,19 @@ fn circles(guests: &[Guest]) -> Vec<BTreeSet<Ipv4Addr>> {
     circles
 }
 
-/// Guests that accept every port, and the ports of the others.
-fn doors(guests: &[Guest]) -> [Set; 2] {
+/// The set of guests that accept every port, and the set of the others' ports.
+fn accepted_ports(guests: &[Guest]) -> [Set; 2] {
     let all = guests.iter().filter(|guest| guest.policy.allowed_ports.is_empty());
-    let doors = guests
-        .iter()
-        .flat_map(|guest| guest.policy.allowed_ports.iter().map(|port| Element::place(guest.address, *port)));
+    let accepted_ports = guests.iter().flat_map(|guest| {
+        guest.policy.allowed_ports.iter().map(|port| Element::endpoint(guest.address, *port))
+    });
     [
         addresses("all-ports", all.map(|guest| guest.address)),
-        set("some-ports", SetKind::Places(doors.collect())),
+        set("some-ports", SetKind::Endpoints(accepted_ports.collect())),
     ]
 }
 
-/// Two guests of one circle. An answer passes by the port that was opened, which is the answering side's.
+/// The chain for two guests of one circle. An answer is matched by the opened port, which is on the answering side.
 fn admit() -> Chain {
     let protocol = |number| Match::Is(Field::Protocol, Value::protocol(number));
     let is_not = |number| Match::IsNot(Field::Protocol, Value::protocol(number));

@@ -1,24 +1,25 @@
-//! One guest's way to the outside, in the order of `rules/judge.rs`.
+//! Rules for one guest's packets to the outside, in the order of `rules/judge.rs`.
 
 use std::collections::BTreeSet;
 
 use agentiso_core::network::{CidrRule, DomainRule, NetworkPolicy, RulePorts, never_public_networks};
 
-use super::{Guest, Named, names_matter, set};
+use super::{Guest, NamedAddress, names_matter, set};
 use crate::bridge::nft::{Action, Chain, Element, Field, Match, Set, SetKind, Value};
 
-/// Which fields of a packet are the outside's, and what is done with a packet that may not pass.
-pub(super) struct Way {
+/// The fields of a packet that describe the remote side, and the action for a packet that may not pass.
+pub(super) struct RemoteSide {
     pub(super) address: Field,
     pub(super) port: Field,
     pub(super) special: &'static str,
     pub(super) refuse: Action,
 }
 
-/// Connections of one guest that the kernel tracks at once. Its table is the whole host's, and a guest must not fill it.
+/// Most connections of one guest that the kernel tracks at once. Its table is for the whole host, and a guest must not
+/// fill it.
 pub(super) const CONNECTIONS: u32 = 4096;
 
-/// The chain that judges what a guest sends.
+/// The chain that judges a guest's packets.
 pub(super) fn chain(guest: &Guest) -> Chain {
     let refuse = Action::Goto(format!("refuse-{}", guest.short));
     let mut chain = Chain::new(format!("out-{}", guest.short));
@@ -27,41 +28,42 @@ pub(super) fn chain(guest: &Guest) -> Chain {
     chain.rule([], Action::Jump("inner".into()));
     let is_not = |number| Match::IsNot(Field::Protocol, Value::protocol(number));
     chain.rule([is_not(Value::TCP), is_not(Value::UDP)], refuse.clone());
-    let way = Way { address: Field::TargetAddress, port: Field::TargetPort, special: "special", refuse };
-    judge(&mut chain, guest, &way);
+    let remote =
+        RemoteSide { address: Field::TargetAddress, port: Field::TargetPort, special: "special", refuse };
+    judge(&mut chain, guest, &remote);
     chain
 }
 
-/// Adds the rules by which the address and port at the other end are judged.
-pub(super) fn judge(chain: &mut Chain, guest: &Guest, way: &Way) {
+/// Adds the rules that judge the remote address and port.
+pub(super) fn judge(chain: &mut Chain, guest: &Guest, remote: &RemoteSide) {
     let policy = &guest.policy;
-    let refuse = || way.refuse.clone();
+    let refuse = || remote.refuse.clone();
     if !reaches_anything(policy) {
         chain.rule([], refuse());
         return;
     }
     for (index, rule) in policy.deny_cidrs.iter().enumerate() {
-        chain.rule(matches(rule, way, || format!("deny-{index}-{}", guest.short)), refuse());
+        chain.rule(matches(rule, remote, || format!("deny-{index}-{}", guest.short)), refuse());
     }
     if names_matter(policy) {
-        by_name(chain, guest, way, false);
+        by_name(chain, guest, remote, false);
     }
     let allow = |(index, rule): (usize, &CidrRule)| {
-        (matches(rule, way, || format!("allow-{index}-{}", guest.short)), rule.is_narrow())
+        (matches(rule, remote, || format!("allow-{index}-{}", guest.short)), rule.is_narrow())
     };
     let (narrow, wide): (Vec<_>, Vec<_>) =
         policy.allow_cidrs.iter().enumerate().map(allow).partition(|(_, narrow)| *narrow);
     for (matches, _) in narrow {
         chain.rule(matches, Action::Accept);
     }
-    chain.rule([], Action::Jump(way.special.to_owned()));
+    chain.rule([], Action::Jump(remote.special.to_owned()));
     let udp = || Match::Is(Field::Protocol, Value::protocol(Value::UDP));
-    // Datagrams name nobody, so where names are denied they go only to addresses that are allowed as such.
+    // Datagrams name no host, so if names are denied they may only go to addresses with a rule of their own.
     let nameless = match denied_ports(policy).as_deref() {
         None => Some(vec![udp()]),
         Some([]) => None,
-        Some([port]) => Some(vec![udp(), Match::Is(way.port, Value::port(*port))]),
-        Some(_) => Some(vec![udp(), Match::Among(way.port, nameless_set(guest))]),
+        Some([port]) => Some(vec![udp(), Match::Is(remote.port, Value::port(*port))]),
+        Some(_) => Some(vec![udp(), Match::Among(remote.port, nameless_set(guest))]),
     };
     if let Some(matches) = nameless {
         chain.rule(matches, refuse());
@@ -72,16 +74,16 @@ pub(super) fn judge(chain: &mut Chain, guest: &Guest, way: &Way) {
     // QUIC hides the name it goes to.
     if !policy.allow_internet && !policy.allow_domains.is_empty() {
         for port in [80, 443] {
-            chain.rule([udp(), Match::Is(way.port, Value::port(port))], refuse());
+            chain.rule([udp(), Match::Is(remote.port, Value::port(port))], refuse());
         }
     }
     if names_matter(policy) {
-        by_name(chain, guest, way, true);
+        by_name(chain, guest, remote, true);
     }
     chain.rule([], if policy.allow_internet { Action::Accept } else { refuse() });
 }
 
-/// What is not public: refused, unless an earlier rule was about it.
+/// The chain that refuses addresses that are not public, unless an earlier rule allowed them.
 pub(super) fn special() -> Chain {
     let mut chain = Chain::new("special");
     for network in never_public_networks() {
@@ -106,25 +108,25 @@ fn nameless_set(guest: &Guest) -> String {
     format!("nameless-{}", guest.short)
 }
 
-fn by_name(chain: &mut Chain, guest: &Guest, way: &Way, open: bool) {
-    let action = if open { Action::Accept } else { way.refuse.clone() };
-    let [places, addresses] = set_names(guest, open);
-    chain.rule([Match::PairAmong(way.address, way.port, places)], action.clone());
-    chain.rule([Match::Among(way.address, addresses)], action);
+fn by_name(chain: &mut Chain, guest: &Guest, remote: &RemoteSide, open: bool) {
+    let action = if open { Action::Accept } else { remote.refuse.clone() };
+    let [endpoints, addresses] = set_names(guest, open);
+    chain.rule([Match::PairAmong(remote.address, remote.port, endpoints)], action.clone());
+    chain.rule([Match::Among(remote.address, addresses)], action);
 }
 
-fn matches(rule: &CidrRule, way: &Way, ports: impl FnOnce() -> String) -> Vec<Match> {
-    let mut matches = vec![Match::Within(way.address, rule.network())];
+fn matches(rule: &CidrRule, remote: &RemoteSide, ports: impl FnOnce() -> String) -> Vec<Match> {
+    let mut matches = vec![Match::Within(remote.address, rule.network())];
     let listed: Vec<u16> = rule.ports().iter().collect();
     match listed[..] {
         [] => {}
-        [port] => matches.push(Match::Is(way.port, Value::port(port))),
-        [..] => matches.push(Match::Among(way.port, ports())),
+        [port] => matches.push(Match::Is(remote.port, Value::port(port))),
+        [..] => matches.push(Match::Among(remote.port, ports())),
     }
     matches
 }
 
-/// The sets that a guest's rules look up.
+/// The sets that a guest's rules use.
 pub(super) fn sets(guest: &Guest) -> Vec<Set> {
     let policy = &guest.policy;
     let mut sets = Vec::new();
@@ -147,9 +149,9 @@ pub(super) fn sets(guest: &Guest) -> Vec<Set> {
     sets
 }
 
-/// What names have opened and shut, in four sets: at one port, or at all.
+/// The four sets of addresses that names have opened and shut, at one port or at all.
 pub(super) fn named_sets(guest: &Guest) -> Vec<Set> {
-    let element = |named: &Named| Element {
+    let element = |named: &NamedAddress| Element {
         address: named.address,
         port: named.port.unwrap_or(0),
         left: Some(named.left),
@@ -159,9 +161,9 @@ pub(super) fn named_sets(guest: &Guest) -> Vec<Set> {
         fitting.map(element).collect::<Vec<_>>()
     };
     let both = |open: bool| {
-        let [places, addresses] = set_names(guest, open);
+        let [endpoints, addresses] = set_names(guest, open);
         [
-            Set { name: places, timed: true, kind: SetKind::Places(pick(open, true)) },
+            Set { name: endpoints, timed: true, kind: SetKind::Endpoints(pick(open, true)) },
             Set { name: addresses, timed: true, kind: SetKind::Addresses(pick(open, false)) },
         ]
     };

@@ -1,10 +1,10 @@
-//! Golden tables, and what must hold for all of them.
+//! Golden tables, and properties of all tables.
 
 use super::*;
 use serde_json::json;
 
-fn ground() -> Ground {
-    Ground {
+fn layout() -> BridgeLayout {
+    BridgeLayout {
         bridge: "br-agentiso".to_owned(),
         gateway: Ipv4Addr::new(10, 42, 0, 1),
         subnet: Network::around(Ipv4Addr::new(10, 42, 0, 0), 16),
@@ -32,7 +32,7 @@ fn guest(number: u8, policy: serde_json::Value) -> Guest {
 }
 
 fn text(guests: &[Guest]) -> String {
-    tables(&ground(), guests).iter().map(ToString::to_string).collect()
+    tables(&layout(), guests).iter().map(ToString::to_string).collect()
 }
 
 /// The lines of one chain.
@@ -43,12 +43,12 @@ fn chain(text: &str, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn one_guest_without_a_network_has_these_tables() {
+fn tables_of_isolated_guest_match_golden() {
     assert_eq!(text(&[guest(2, json!({}))]), include_str!("golden/nothing.nft"));
 }
 
 #[test]
-fn guests_with_all_kinds_of_rules_have_these_tables() {
+fn tables_with_all_rule_kinds_match_golden() {
     let mut named = guest(
         2,
         json!({
@@ -57,7 +57,7 @@ fn guests_with_all_kinds_of_rules_have_these_tables() {
             "bandwidth_mbps": 10,
         }),
     );
-    let at = |address: [u8; 4], port, open| Named {
+    let at = |address: [u8; 4], port, open| NamedAddress {
         address: address.into(),
         port,
         open,
@@ -77,17 +77,17 @@ fn guests_with_all_kinds_of_rules_have_these_tables() {
 }
 
 #[test]
-fn what_passes_is_counted_for_each_guest_by_these_rules() {
-    let share = flows::share(&ground(), "00000002", Ipv4Addr::new(10, 42, 0, 2));
+fn flow_count_table_matches_golden() {
+    let share = flows::share(&layout(), "00000002", Ipv4Addr::new(10, 42, 0, 2));
     let maps: String = share.maps.iter().map(ToString::to_string).collect();
-    let text = format!("{}{}{maps}", flows::table(&ground()), share.table);
+    let text = format!("{}{}{maps}", flows::table(&layout()), share.table);
     assert_eq!(text, include_str!("golden/flows.nft"));
 }
 
 #[test]
-fn a_service_has_one_port_of_the_gateway_and_nothing_else_changes() {
+fn service_adds_only_its_own_port() {
     let services = vec![ServicePorts { theirs: 3100, ours: 40_004 }];
-    let with = Ground { services, ..ground() };
+    let with = BridgeLayout { services, ..layout() };
     let with: String = tables(&with, &[guest(2, json!({}))]).iter().map(ToString::to_string).collect();
     let without = text(&[guest(2, json!({}))]);
     let added: Vec<&str> = with.lines().filter(|line| line.contains("3100")).collect();
@@ -103,7 +103,7 @@ fn a_service_has_one_port_of_the_gateway_and_nothing_else_changes() {
 }
 
 #[test]
-fn what_comes_back_is_judged_as_what_goes_out() {
+fn return_rules_mirror_outbound_rules() {
     let policy = json!({"allow_domains": ["a.example:53"], "allow_cidrs": ["9.0.0.0/8:1,2"], "deny_cidrs": ["9.9.9.9"]});
     let text = text(&[guest(2, policy)]);
     let out = chain(&text, "out-00000002").split_off(3);
@@ -149,10 +149,10 @@ fn datagrams_are_refused_where_names_are_denied() {
 }
 
 #[test]
-fn every_chain_and_set_that_is_named_is_there() {
+fn rules_reference_only_existing_chains_and_sets() {
     let guests: Vec<Guest> =
         (2..6).map(|n| guest(n, json!({"allow_inter_vm": true, "allow_domains": ["a.example"], "deny_domains": ["b.example:1,2"], "allow_cidrs": ["1.2.3.4:1,2"]}))).collect();
-    for table in tables(&ground(), &guests) {
+    for table in tables(&layout(), &guests) {
         let chains: Vec<&str> = table.chains.iter().map(|chain| chain.name.as_str()).collect();
         let sets: Vec<&str> = table.sets.iter().map(|set| set.name.as_str()).collect();
         for name in table.to_string().split_whitespace().collect::<Vec<_>>().windows(2) {

@@ -1,7 +1,7 @@
-//! `agentiso check --deep`: every way to bring a machine up, on this host, with its time and a proof that it works.
+//! `agentiso check --deep`: tries every way to start a VM on this host, measures its time and checks the result.
 //!
-//! No daemon takes part: the machines, their templates and sockets are in directories of their own, which go at the
-//! end, however the end comes.
+//! The daemon is not used. The VMs, their templates and sockets are in separate directories, which are removed at the
+//! end, also after a failure or an interruption.
 
 mod notes;
 mod report;
@@ -14,36 +14,36 @@ use std::time::{Duration, Instant};
 
 use agentiso_core::config::Config;
 use agentiso_core::resources::Resources;
-use agentiso_host::proof::{Climb, Plan, Step, Verdict};
+use agentiso_host::proof::{LadderRun, Plan, Step, Verdict};
 use agentiso_host::{BaseImage, HypervisorSettings, Progress};
 use agentiso_image::{Kernel, KernelSource};
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::machinery::{self, BootFiles};
 use crate::progress::Display;
+use crate::vm_setup::{self, BootFiles};
 use crate::{output, runtime};
 use notes::Notes;
 use report::Rung;
 use scratch::Scratch;
 
-/// What is proved for these holds for larger ones, which only take longer.
+/// The results for small VMs hold for larger ones too, which only take longer.
 const MAX_VCPUS: u32 = 2;
 const MAX_MEMORY_MB: u32 = 512;
 
-/// Two templates, two snapshots and the stream of one, each of the size of a machine's memory; and disks.
+/// The needed disk space in units of a VM's memory: two templates, two snapshots, the stream of one, and disks.
 const MEMORIES: u64 = 6;
 
 pub(super) fn run(context: &Context, dir: Option<&Path>, as_json: bool) -> Result<ExitCode, Failure> {
     let (began, notes) = (Instant::now(), Notes::listen());
     let needed = (u64::from(memory_mb(&context.config)) * MEMORIES) << 20;
     let scratch = Scratch::make(&context.config.paths, dir, needed)?;
-    let deep = Deep { context, scratch: &scratch, notes: &notes, as_json };
-    let climbed = runtime::block_on(deep.run());
-    // Everything is gone before it is said how it went.
+    let deep = DeepCheck { context, scratch: &scratch, notes: &notes, as_json };
+    let result = runtime::block_on(deep.run());
+    // The directories are removed before the result is printed.
     drop(scratch);
-    let (rungs, machine) = climbed??;
+    let (rungs, machine) = result??;
     let time = began.elapsed();
     if as_json {
         output::json(&report::json(&rungs, time, machine))?;
@@ -54,14 +54,14 @@ pub(super) fn run(context: &Context, dir: Option<&Path>, as_json: bool) -> Resul
     Ok(if report::all_passed(&rungs) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-struct Deep<'a> {
+struct DeepCheck<'a> {
     context: &'a Context,
     scratch: &'a Scratch,
     notes: &'a Notes,
     as_json: bool,
 }
 
-impl Deep<'_> {
+impl DeepCheck<'_> {
     async fn run(&self) -> Result<(Vec<Rung>, Value), Failure> {
         if !self.as_json {
             output::line(&report::heading())?;
@@ -85,7 +85,7 @@ impl Deep<'_> {
             "memory_mb": plan.resources.memory_mb,
             "disk_gb": plan.resources.disk_gb,
         });
-        let mut climb = Climb::new(plan);
+        let mut run = LadderRun::new(plan);
         for step in Step::ALL {
             let display = match self.as_json {
                 true => Display::silent(),
@@ -94,14 +94,14 @@ impl Deep<'_> {
             let display = Arc::new(display);
             let shown = Arc::clone(&display);
             let progress = Progress::new(move |step, fraction| shown.update(step, fraction));
-            let result = climb.take(step, &progress).await;
-            // The line that moves goes before the row takes its place.
+            let result = run.take(step, &progress).await;
+            // The progress line is cleared before the row is printed.
             drop((progress, display));
             let rung = Rung::new(result, self.notes.take());
             self.show(&rung)?;
             rungs.push(rung);
         }
-        climb.finish().await;
+        run.finish().await;
         Ok((rungs, machine))
     }
 
@@ -112,10 +112,11 @@ impl Deep<'_> {
         }
     }
 
-    /// The configured kernel, initramfs and image. Nothing is fetched or built; files of the host's own are taken up.
+    /// The configured kernel, initramfs and image. Nothing is downloaded or built. Configured kernel files are
+    /// installed.
     async fn boot_files(&self) -> Result<(BootFiles, BaseImage), Failure> {
         let (context, dirs) = (self.context, self.context.image_dirs());
-        let missing = |what: &str| Failure::new(format!("there is no {what} yet; `agentiso init` makes it"));
+        let missing = |what: &str| Failure::new(format!("no {what} yet; run `agentiso init`"));
         let source = context.kernel_source();
         let kernel: Kernel = match &source {
             KernelSource::Packages(_) => {
@@ -125,11 +126,11 @@ impl Deep<'_> {
                 agentiso_image::kernel::ensure(&dirs, &source, false, &agentiso_image::silent).await?
             }
         };
-        let initrd = machinery::initramfs(context, &kernel).await?;
+        let initrd = vm_setup::initramfs(context, &kernel).await?;
         let name = &context.config.storage.base_image;
         let image = agentiso_image::get(&dirs, name)?;
         let image = image.ok_or_else(|| missing(&format!("image {name}")))?;
-        Ok((BootFiles { kernel, initrd }, machinery::base_image(context, &image)))
+        Ok((BootFiles { kernel, initrd }, vm_setup::base_image(context, &image)))
     }
 
     fn boot_files_rung(&self, prepared: &Result<(BootFiles, BaseImage), Failure>, time: Duration) -> Rung {
@@ -161,7 +162,7 @@ impl Deep<'_> {
                 jail: config.vm.jail,
                 nested: config.vm.nested,
             },
-            resources: machine_size(config, image.virtual_size),
+            resources: vm_size(config, image.virtual_size),
             image,
             init_mode: config.vm.init_mode,
             subnet: config.subnet(),
@@ -176,8 +177,8 @@ fn memory_mb(config: &Config) -> u32 {
     config.resources.default_memory_mb.min(MAX_MEMORY_MB)
 }
 
-/// As workspaces have it by default, within bounds; and a disk that is larger than the image, so that it has to grow.
-fn machine_size(config: &Config, image_bytes: u64) -> Resources {
+/// The default size of workspaces within bounds, with a disk that is larger than the image, so that it has to grow.
+fn vm_size(config: &Config, image_bytes: u64) -> Resources {
     let image_gib = u32::try_from(image_bytes.div_ceil(1 << 30)).unwrap_or(u32::MAX);
     Resources {
         vcpus: config.resources.default_vcpus.min(MAX_VCPUS),
@@ -193,9 +194,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_are_no_larger_than_they_need_be() {
+    fn deep_check_vm_size_is_bounded() {
         let dirs = UserDirs { uid: 1, home: "/home/u".into(), state_home: None, runtime_dir: None };
-        let size = |text: &str| machine_size(&Config::parse(text, &dirs).unwrap(), (2 << 30) + 1);
+        let size = |text: &str| vm_size(&Config::parse(text, &dirs).unwrap(), (2 << 30) + 1);
         assert_eq!(size(""), Resources { vcpus: 2, memory_mb: 512, disk_gb: 4 });
         let small = size("[resources]\ndefault_vcpus = 1\ndefault_memory_mb = 256");
         assert_eq!(small, Resources { vcpus: 1, memory_mb: 256, disk_gb: 4 });

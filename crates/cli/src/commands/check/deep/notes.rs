@@ -1,4 +1,4 @@
-//! What the library warns of while a rung is tried: why a faster way was given up, for example.
+//! Collects the log warnings of the host crate while a rung is tried, for example why a faster way was given up.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,12 +20,12 @@ impl Notes {
             .with_ansi(false)
             .with_target(false)
             .without_time();
-        // Whoever listens already has the warnings, then.
+        // It fails if a subscriber is set already; then that one gets the warnings.
         let _ = subscriber.try_init();
         notes
     }
 
-    /// What came since the last time.
+    /// Returns and clears the lines since the last call.
     pub(super) fn take(&self) -> Vec<String> {
         let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         String::from_utf8_lossy(&bytes).lines().map(|line| line.trim().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! The rungs of a deep check as people and scripts see them.
+//! Formats the rungs of a deep check as text for people and as JSON.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::output;
 
-/// The first rung: what machines boot from.
+/// The name of the first rung: the files that VMs boot from.
 pub(super) const BOOT_FILES: &str = "boot files";
 
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Rung {
     pub(super) time: Duration,
     pub(super) detail: String,
     pub(super) checks: Vec<CheckResult>,
-    /// What was warned of meanwhile.
+    /// Warnings that were logged meanwhile.
     pub(super) notes: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ impl Rung {
         Self { name: step.as_str(), verdict, time, detail, checks, notes }
     }
 
-    /// One that was not tried because of another.
+    /// A rung that was not tried because `needed` failed.
     pub(super) fn without(step: Step, needed: &str) -> Self {
         let verdict = Verdict::Skipped { reason: format!("{needed} failed") };
         let (time, detail, checks, notes) = Default::default();
@@ -55,7 +55,7 @@ pub(super) fn heading() -> String {
     columns("RUNG", "VERDICT", None, "TIME", "DETAIL")
 }
 
-/// The rung's row, and below it what there is to say about a failure.
+/// The row of a rung, and below it the details of a failure.
 pub(super) fn row(rung: &Rung) -> String {
     let (word, colour) = match rung.verdict {
         Verdict::Passed => ("ok", "32"),
@@ -113,7 +113,7 @@ pub(super) fn summary(rungs: &[Rung], time: Duration) -> String {
     let all = rungs.len();
     if names.is_empty() && untried == 0 {
         return format!(
-            "All {all} rungs passed in {}: machines on this host boot, restore and fork as they should.",
+            "All {all} rungs passed in {}: VMs boot, restore and fork correctly on this host.",
             seconds(time)
         );
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_passed_says_what_was_checked() {
+    fn passed_rung_row_counts_its_checks() {
         assert_eq!(
             row(&rung(Verdict::Passed)),
             "cold boot            ok            8.2 s  1 checks passed; python entropy skipped: the image has no python3"
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_failed_gives_the_whole_reason_and_what_was_warned_of() {
+    fn failed_rung_row_gives_reason_and_notes() {
         let failed =
             Verdict::Failed { reason: "the machine ended; the console ends with:\npanic".to_owned() };
         let shown = row(&Rung { notes: vec!["WARN slow".to_owned()], ..rung(failed) });
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_climb_without_any_failure_or_gap_is_all_right() {
+    fn deep_check_passes_only_without_failed_rungs() {
         let failed = rung(Verdict::Failed { reason: "x".to_owned() });
         let rungs = [rung(Verdict::Passed), failed, Rung::without(Step::ForkOfFork, "cold boot")];
         assert!(all_passed(&rungs[..1]) && !all_passed(&rungs) && !all_passed(&rungs[2..]));

@@ -1,5 +1,6 @@
-//! Directories that only one deep check uses, and the machines in them. All of it goes when this is dropped, and what
-//! a check that was killed has left goes with the next one.
+//! The temporary directories of one deep check, and the VMs in them.
+//!
+//! On drop the VMs are killed and the directories removed. The next check removes what a killed check left behind.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -22,13 +23,13 @@ use crate::{output, runtime};
 
 const PREFIX: &str = "deep-check-";
 
-/// What comes after a run directory in the longest socket path: that of a machine that makes a template.
+/// The end of the longest socket path below a run directory: that of a VM that makes a template.
 const LONGEST_SOCKET: &str = "/t-01234567/agent.sock";
 
-/// A killed process is gone as soon as the kernel has taken its memory back.
+/// The time that a killed process gets to end. The kernel has to free its memory first.
 const KILL_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Younger directories may be those of a check that has not come to lock them yet.
+/// Younger directories are kept: a check may have made them and not locked them yet.
 const STALE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Below the data directory, whose file system workspaces will use, or where the person wants it.
+    /// Makes the directories below `parent`, or by default below the data directory, whose file system workspaces use.
     pub(super) fn make(paths: &Paths, parent: Option<&Path>, needed: u64) -> Result<Self, Failure> {
         let parent = match parent {
             Some(parent) => std::path::absolute(parent)?,
@@ -55,7 +56,7 @@ impl Scratch {
         let id = WorkspaceId::random().short();
         let data = parent.join(format!("{PREFIX}{id}"));
         std::fs::create_dir(&data)
-            .map_err(|error| Failure::new(format!("{} cannot be made: {error}", data.display())))?;
+            .map_err(|error| Failure::new(format!("cannot create {}: {error}", data.display())))?;
         files::make_private_dir(&data)?;
         let lock = File::open(&data)?;
         let scratch = Self { run: run_dir(&paths.run, &id), data, machines: Arc::default(), _lock: lock };
@@ -72,7 +73,7 @@ impl Scratch {
         &self.run
     }
 
-    /// Takes note of every machine, so that none is left.
+    /// Records every VM that is started, so that drop can end it.
     pub(super) fn on_spawn(&self) -> OnSpawn {
         let machines = Arc::clone(&self.machines);
         OnSpawn::new(move |record| {
@@ -86,7 +87,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let machines = std::mem::take(&mut *self.machines.lock().unwrap_or_else(PoisonError::into_inner));
         if let Ok(runtime) = runtime::runtime() {
-            runtime.block_on(end(&machines));
+            runtime.block_on(kill_all(&machines));
         }
         for dir in [&self.run, &self.data] {
             if let Err(error) = files::remove_dir(dir) {
@@ -96,13 +97,13 @@ impl Drop for Scratch {
     }
 }
 
-async fn end(machines: &[MachineRecord]) {
+async fn kill_all(machines: &[MachineRecord]) {
     for record in machines {
-        // What cannot be looked at any more has ended.
+        // A process that cannot be found has ended.
         if let Ok(Some(process)) = Process::find(record) {
             process.kill();
             if tokio::time::timeout(KILL_DEADLINE, process.wait()).await.is_err() {
-                eprintln!("note: process {} was killed and has not ended", record.pid);
+                eprintln!("note: process {} was killed but is still there", record.pid);
             }
         }
     }
@@ -110,17 +111,17 @@ async fn end(machines: &[MachineRecord]) {
 
 fn require_space(dir: &Path, needed: u64) -> Result<(), Failure> {
     let stat = rustix::fs::statvfs(dir)
-        .map_err(|error| Failure::new(format!("{} cannot be used: {error}", dir.display())))?;
+        .map_err(|error| Failure::new(format!("cannot use {}: {error}", dir.display())))?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     if free >= needed {
         return Ok(());
     }
     let (free, needed) = (output::size(free), output::size(needed));
     Err(Failure::new(format!("{} has {free} free; a deep check needs {needed}", dir.display()))
-        .hint("give it another directory with --dir"))
+        .hint("choose another directory with --dir"))
 }
 
-/// Beside the daemon's sockets, where sockets are known to work; what is too long for a socket is made elsewhere.
+/// The directory of the sockets: beside the daemon's sockets, or below /tmp if that path is too long for sockets.
 fn run_dir(configured: &Path, id: &str) -> PathBuf {
     let wanted = configured.join(format!("deep-{id}"));
     if wanted.as_os_str().as_bytes().len() + LONGEST_SOCKET.len() <= MAX_SOCKET_PATH {
@@ -129,7 +130,7 @@ fn run_dir(configured: &Path, id: &str) -> PathBuf {
     PathBuf::from(format!("/tmp/agentiso-deep-{id}"))
 }
 
-/// Removes what checks that were killed have left: machines, sockets, files.
+/// Removes the VMs, sockets and files of checks that were killed.
 fn remove_stale(parent: &Path, run: &Path) {
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
     for data in entries.map(|entry| entry.path()) {
@@ -144,7 +145,7 @@ fn remove_stale(parent: &Path, run: &Path) {
         let machines = strays::find_strays(&run, &HashSet::new()).unwrap_or_default();
         let records: Vec<_> = machines.into_iter().map(|stray| stray.record).collect();
         if let Ok(runtime) = runtime::runtime() {
-            runtime.block_on(end(&records));
+            runtime.block_on(kill_all(&records));
         }
         for dir in [&run, &data] {
             if let Err(error) = files::remove_dir(dir) {
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_a_check() {
+    fn scratch_directories_are_removed_on_drop() {
         let home = tempfile::tempdir().unwrap();
         let paths = paths(home.path());
         let scratch = Scratch::make(&paths, None, 0).unwrap();
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_check_left_goes_and_what_is_in_use_stays() {
+    fn stale_scratch_is_removed_but_used_stays() {
         let home = tempfile::tempdir().unwrap();
         let paths = paths(home.path());
         let other = tempfile::tempdir().unwrap();
@@ -196,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_without_room_is_refused_beforehand() {
+    fn scratch_is_refused_without_disk_space() {
         let home = tempfile::tempdir().unwrap();
         let refused = Scratch::make(&paths(home.path()), None, u64::MAX).unwrap_err();
         assert!(refused.to_string().contains("needs"), "{refused}");
     }
 
     #[test]
-    fn sockets_are_made_where_their_paths_are_short_enough() {
+    fn run_directory_moves_when_path_is_long() {
         assert_eq!(run_dir(Path::new("/run/agentiso"), "0a"), Path::new("/run/agentiso/deep-0a"));
         let deep = PathBuf::from(format!("/{}", "x".repeat(80)));
         assert_eq!(run_dir(&deep, "0a"), Path::new("/tmp/agentiso-deep-0a"));

@@ -1,4 +1,4 @@
-//! Serves the machine of one member, whenever it runs.
+//! Serves the VM of one member whenever it runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
 use super::PORT;
-use super::letterbox::Letterbox;
+use super::inbox_server::InboxServer;
 use crate::machines::{AgentFailure, GuestAgent, LocalConnections};
 use crate::runner::Live;
 use crate::session::teams::tasks;
 use crate::shared::Shared;
 
-/// Between two attempts to listen: another program of the machine may have the port, and does not tell when it goes.
-const AGAIN: Duration = Duration::from_secs(2);
+/// Delay between attempts to listen: another program of the guest may have the port, and nothing tells when it is free.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Until the member's machine is gone, or the daemon ends.
+/// Serves programs in the member's VM until its workspace is gone or the daemon ends.
 pub(in crate::session::teams) fn attend(shared: &Arc<Shared>, id: WorkspaceId) {
     let live = shared.state().runners.get(&id).map(|handle| handle.live.clone());
     let Some(mut live) = live else { return };
-    let letterbox = Letterbox::new(shared, id);
+    let server = InboxServer::new(shared, id);
     tasks::spawn(shared, async move {
         loop {
             let machine = match &*live.borrow_and_update() {
@@ -31,12 +31,12 @@ pub(in crate::session::teams) fn attend(shared: &Arc<Shared>, id: WorkspaceId) {
             };
             let serving = async {
                 match machine {
-                    Some(machine) => serve(&*machine.agent(), &letterbox).await,
+                    Some(machine) => serve(&*machine.agent(), &server).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                // A machine that goes down must not be kept up by our connection to it.
+                // Our connection must not keep a VM up that is going down.
                 biased;
                 changed = live.changed() => if changed.is_err() { return },
                 () = serving => {}
@@ -45,38 +45,38 @@ pub(in crate::session::teams) fn attend(shared: &Arc<Shared>, id: WorkspaceId) {
     });
 }
 
-/// Serves one run of a machine. Does not return.
-async fn serve(agent: &dyn GuestAgent, letterbox: &Letterbox) {
-    let mut told = false;
+/// Serves one run of a VM. Does not return.
+async fn serve(agent: &dyn GuestAgent, server: &InboxServer) {
+    let mut reported = false;
     loop {
         match agent.listen(PORT).await {
             Ok(connections) => {
-                told = false;
-                answer(connections, letterbox).await;
+                reported = false;
+                answer(connections, server).await;
             }
             Err(AgentFailure::Unsupported { .. }) => return std::future::pending().await,
-            Err(error) if !told => {
-                told = true;
-                tracing::info!(workspace = %letterbox.workspace(), %error, "no messages at port {PORT} yet");
+            Err(error) if !reported => {
+                reported = true;
+                tracing::info!(workspace = %server.workspace(), %error, "cannot serve messages at port {PORT} yet; will retry");
             }
             Err(_) => {}
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
-/// Answers programs until the guest listens no more.
-async fn answer(mut connections: LocalConnections, letterbox: &Letterbox) {
+/// Answers programs until the guest stops listening.
+async fn answer(mut connections: LocalConnections, server: &InboxServer) {
     let mut open = FuturesUnordered::new();
     loop {
         tokio::select! {
-            // Whoever has been answered makes room.
+            // Finished connections first: they make room for new ones.
             biased;
             Some(()) = open.next() => {}
             accepted = connections.next(), if open.len() < limits::MAX_LOCAL_CONNECTIONS => match accepted {
-                Some(Ok(connection)) => open.push(letterbox.serve(connection)),
+                Some(Ok(connection)) => open.push(server.serve(connection)),
                 Some(Err(error)) => {
-                    tracing::debug!(workspace = %letterbox.workspace(), %error, "the guest listens no more");
+                    tracing::debug!(workspace = %server.workspace(), %error, "the guest stopped listening");
                     return;
                 }
                 None => return,

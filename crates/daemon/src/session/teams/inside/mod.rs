@@ -1,17 +1,17 @@
-//! The messages of a member, for programs in its own machine: plain HTTP at a port of the machine's loopback.
+//! The inbox of a member, for programs in its own VM: plain HTTP at a port of the guest's loopback.
 //!
 //! ```text
-//!  program ── 127.0.0.1:8080 ── guest agent ── attend (while the machine is a member's) ── letterbox ── mail
+//!  program ── 127.0.0.1:8080 ── guest agent ── attend (while the VM runs) ── inbox server ── mail
 //! ```
 //!
-//! Whose machine it is says who speaks, so nobody can write in another's name. What comes from there is untrusted: one
-//! request on each connection, a few at once, bounded in size and rate.
+//! The VM that a request comes from identifies the sender, so no program can write in another member's name. Requests
+//! from there are untrusted: one on each connection, a few connections at once, bounded in size and rate.
 
 mod attend;
-mod lent;
-mod letterbox;
+mod inbox_server;
+mod lent_messages;
 
 pub(super) use attend::attend;
 
-/// Where programs find it, from the tool contract. The port is taken only in machines of members.
+/// Port for programs in the VM, from the tool contract. It is taken only in VMs of members.
 pub(super) const PORT: u16 = 8080;

@@ -1,0 +1,133 @@
+//! Steps that start VMs from an image or from their existing disk.
+
+use tokio::time::Instant;
+
+use super::outcome::Outcome;
+use super::state::{Hypervisors, LadderRun, Running, SourceWorkspace};
+use crate::hypervisor::{Hypervisor, HypervisorSettings};
+use crate::progress::Progress;
+use crate::proof::before::Before;
+use crate::proof::check::Origin;
+use crate::proof::suite::Subject;
+use crate::proof::verdict::Finding;
+use crate::spec::{Booted, MachineSpec, Rung};
+
+#[derive(Clone, Copy)]
+pub(super) enum Template {
+    Bare,
+    Image,
+}
+
+impl LadderRun {
+    pub(super) async fn accelerator(&mut self) -> Result<Outcome, Finding> {
+        let began = Instant::now();
+        let with = |templates| HypervisorSettings { templates, ..self.plan.settings.clone() };
+        let cold = Hypervisor::open(with(false)).await?;
+        let warm = Hypervisor::open(with(true)).await?;
+        let facts = warm.facts();
+        self.hypervisors = Some(Hypervisors { cold, warm });
+        let (chosen, why) = (facts.accelerator.as_str(), facts.accelerator_reason);
+        let detail = format!("{chosen}, {why}; {}", facts.qemu_version);
+        Ok(Outcome { time: began.elapsed(), detail, ..Outcome::default() })
+    }
+
+    pub(super) async fn cold_boot(&mut self, progress: &Progress) -> Result<Outcome, Finding> {
+        let (hypervisors, spec) = (self.hypervisors()?, self.spec()?);
+        let booted = hypervisors.cold.create(&spec, progress).await?;
+        let mut done = Outcome::of_boot(&booted, Rung::ColdBoot);
+        self.source = Some(SourceWorkspace { spec: spec.clone(), machine: Some(booted.machine.clone()) });
+        let running = Running { spec, machine: booted.machine };
+        done.checks = self.examine(&Subject::alone(Origin::ColdBoot, running.guest()), progress).await;
+        Ok(done)
+    }
+
+    pub(super) async fn make_template(
+        &self,
+        template: Template,
+        progress: &Progress,
+    ) -> Result<Outcome, Finding> {
+        let (hypervisors, plan, began) = (self.hypervisors()?, &self.plan, Instant::now());
+        let templates = hypervisors.warm.templates();
+        match template {
+            Template::Bare => templates.ensure_bare(plan.resources, progress).await?,
+            Template::Image => {
+                templates.ensure_image(&plan.image, plan.resources, plan.init_mode, progress).await?
+            }
+        };
+        Ok(Outcome { time: began.elapsed(), ..Outcome::default() })
+    }
+
+    /// Stops the booted VM and starts it again from its disk.
+    pub(super) async fn bare_template(&mut self, progress: &Progress) -> Result<Outcome, Finding> {
+        let (hypervisors, old) = (self.hypervisors()?, self.source()?);
+        let before = Before::leave(old.guest(), false).await?;
+        self.stop_source().await;
+        let booted = hypervisors.warm.start(&old.spec, progress).await?;
+        self.source_started(Origin::BareTemplate, Rung::BareTemplate, booted, &before, progress).await
+    }
+
+    pub(super) async fn image_template(&mut self, progress: &Progress) -> Result<Outcome, Finding> {
+        let hypervisors = self.hypervisors()?;
+        let specs = [self.spec()?, self.spec()?];
+        let [one, two] = &specs;
+        let made =
+            tokio::join!(hypervisors.warm.create(one, progress), hypervisors.warm.create(two, progress));
+        let (booted, machines) = both(made, specs).await?;
+        let mut done = Outcome::of_boot(&booted[0], Rung::ImageTemplate);
+        let other = Outcome::of_boot(&booted[1], Rung::ImageTemplate);
+        done.time = done.time.max(other.time);
+        done.complaint = done.complaint.or(other.complaint);
+        done.detail = "two at once".to_owned();
+        if done.complaint.is_none() {
+            done.checks = self.examine_both(Origin::ImageTemplate, &machines, None, None, progress).await;
+        }
+        let [source, sibling] = machines;
+        sibling.machine.kill().await;
+        if let Ok(old) = self.source() {
+            old.machine.kill().await;
+        }
+        self.source = Some(SourceWorkspace { spec: source.spec, machine: Some(source.machine) });
+        Ok(done)
+    }
+
+    /// Prepares a VM under another name, as the warm pool does, and hands it over.
+    pub(super) async fn pool(&mut self, progress: &Progress) -> Result<Outcome, Finding> {
+        let (hypervisors, sibling, spec) = (self.hypervisors()?, self.source()?, self.spec()?);
+        let mut nobody = spec.clone();
+        nobody.identity.hostname = "standby".to_owned();
+        let booted = hypervisors.warm.create(&nobody, progress).await?;
+        let began = Instant::now();
+        let running = Running { spec, machine: booted.machine };
+        let handed_over = hypervisors.warm.identify(&running.spec, &running.machine).await;
+        let mut done = Outcome { time: began.elapsed(), ..Outcome::default() };
+        if handed_over.is_ok() {
+            let siblings = vec![sibling.guest()];
+            let subject = Subject { siblings, ..Subject::alone(Origin::Pool, running.guest()) };
+            done.checks = self.examine(&subject, progress).await;
+        }
+        running.machine.kill().await;
+        handed_over?;
+        Ok(done)
+    }
+}
+
+/// Returns two VMs or none: if one failed to start, the other is killed.
+pub(super) async fn both<E: std::error::Error>(
+    made: (Result<Booted, E>, Result<Booted, E>),
+    specs: [MachineSpec; 2],
+) -> Result<([Booted; 2], [Running; 2]), Finding> {
+    let booted = match made {
+        (Ok(one), Ok(two)) => [one, two],
+        (Ok(one), Err(error)) | (Err(error), Ok(one)) => {
+            one.machine.kill().await;
+            return Err(error.into());
+        }
+        (Err(error), Err(_)) => return Err(error.into()),
+    };
+    let [one, two] = specs;
+    let machines = [
+        Running { spec: one, machine: booted[0].machine.clone() },
+        Running { spec: two, machine: booted[1].machine.clone() },
+    ];
+    Ok((booted, machines))
+}
