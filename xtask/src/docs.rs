@@ -1,10 +1,14 @@
 //! `./x docs`: the documents against the repository.
 //!
 //! Relative links must lead somewhere, `./x` chores that a document names must exist, and so must the tests in
-//! docs/security.md, docs/contract.md and docs/limits.md. That the references of commands, configuration and tools match the code is
+//! docs/security.md, docs/contract.md and docs/limits.md. Tests, module comments and documents use plain words, and
+//! the crates depend on each other in one direction. That the references of commands, configuration and tools match the code is
 //! tested beside that code; `--update` rewrites the generated ones.
 
+mod crates;
 mod guards;
+mod sources;
+mod words;
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +19,7 @@ use crate::shell;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Write the generated references anew from the code
+    /// Regenerate the reference documents from the code
     #[arg(long)]
     update: bool,
 }
@@ -35,14 +39,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let root = shell::root();
     let chores = chores(&root)?;
     let mut problems = Vec::new();
-    for document in documents(&root)? {
+    let documents = documents(&root)?;
+    for document in &documents {
         let text =
-            std::fs::read_to_string(&document).with_context(|| format!("reading {}", document.display()))?;
-        let name = document.strip_prefix(&root).unwrap_or(&document).display().to_string();
+            std::fs::read_to_string(document).with_context(|| format!("reading {}", document.display()))?;
+        let name = document.strip_prefix(&root).unwrap_or(document).display().to_string();
         let dir = document.parent().unwrap_or(&root);
         for link in links(&text) {
             if !dir.join(link).exists() {
-                problems.push(format!("{name}: the link to {link} leads nowhere"));
+                problems.push(format!("{name}: broken link to {link}"));
             }
         }
         for chore in named_chores(&text) {
@@ -51,9 +56,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             }
         }
     }
-    problems.extend(guards::problems(&root)?);
+    let sources = sources::read(&root)?;
+    problems.extend(guards::problems(&root, &sources)?);
+    problems.extend(crates::problems(&root, options.update)?);
+    problems.extend(words::problems(&root, &documents, &sources)?);
     if !problems.is_empty() {
-        bail!("the documents are not true:\n  {}", problems.join("\n  "));
+        bail!("problems in the documents:\n  {}", problems.join("\n  "));
     }
     println!("documents ok");
     Ok(())
@@ -77,7 +85,7 @@ fn documents(root: &Path) -> Result<Vec<PathBuf>> {
 fn chores(root: &Path) -> Result<Vec<String>> {
     let script = std::fs::read_to_string(root.join("x")).context("reading x")?;
     let help = script.split("<<'HELP'").nth(1).and_then(|rest| rest.split("\nHELP").next());
-    let help = help.context("./x has a help text")?;
+    let help = help.context("./x has no help text")?;
     Ok(help
         .lines()
         .filter(|line| line.starts_with("  "))
@@ -117,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_of_x_lists_its_chores() {
+    fn help_of_x_lists_its_chores() {
         let chores = chores(&shell::root()).unwrap();
         for chore in ["up", "test", "bench", "deny", "help"] {
             assert!(chores.iter().any(|known| known == chore), "{chore} is missing in {chores:?}");
