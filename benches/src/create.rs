@@ -7,9 +7,9 @@ use agentiso_testkit::{Client, TestHost};
 use anyhow::Result;
 
 use crate::figures::{Figures, Key, Measured};
-use crate::machine_line::Rung;
 use crate::samples::timed;
 use crate::setup::{Setup, expect_rung};
+use crate::vm_line::Rung;
 
 struct Times {
     create: Duration,

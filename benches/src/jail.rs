@@ -7,10 +7,10 @@ use agentiso_testkit::{Client, TestHost, TestWorkspace};
 use anyhow::Result;
 
 use crate::figures::{Figures, Key, Measured};
-use crate::machine_line::Rung;
 use crate::samples::timed;
 use crate::setup::{Setup, WARM_UP, expect_rung_of};
 use crate::snapshots::mark;
+use crate::vm_line::Rung;
 
 const SNAPSHOT: &str = "memory";
 

@@ -21,12 +21,12 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
         }
     }
     settle();
-    let machines = host.machines();
-    anyhow::ensure!(machines.len() == IDLE, "{} machines run instead of {IDLE}", machines.len());
-    let machines = pss(&machines)?;
+    let vms = host.vms();
+    anyhow::ensure!(vms.len() == IDLE, "{} VMs run instead of {IDLE}", vms.len());
+    let vms = pss(&vms)?;
     let (daemon_pss, daemon_rss) = daemon(&host)?;
-    figures.set(Key::IdleMemory, Measured::Bytes(machines + daemon_pss));
-    figures.set(Key::IdleMachines, Measured::Bytes(machines / IDLE as u64));
+    figures.set(Key::IdleMemory, Measured::Bytes(vms + daemon_pss));
+    figures.set(Key::IdleVms, Measured::Bytes(vms / IDLE as u64));
     figures.set(Key::IdleDaemon, Measured::Bytes(daemon_pss));
     figures.set(Key::IdleDaemonResident, Measured::Bytes(daemon_rss));
     Ok(figures)

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::figures::{Figures, Key, Measured};
-use crate::plain_machine::Plain;
+use crate::plain_vm::Plain;
 
 pub(crate) fn measure(plain: &Plain, runs: usize) -> Result<Figures> {
     let times: Result<Vec<_>> = (0..runs).map(|_| Ok(plain.boot()?.boot)).collect();

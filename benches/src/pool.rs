@@ -54,7 +54,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
 fn fill(host: &TestHost) {
     let looks = FILL_LIMIT.as_millis() / LOOK_EVERY.as_millis();
     for _ in 0..looks {
-        if host.machines().len() >= READY {
+        if host.vms().len() >= READY {
             break;
         }
         wait(LOOK_EVERY);

@@ -125,7 +125,7 @@ pub(crate) const PROMISES: [Promise; 25] = [
         unit: Unit::Ratio,
     },
     Promise {
-        title: "first exec in a machine from the pool / a warm exec, p50",
+        title: "first exec in a VM from the pool / a warm exec, p50",
         of: Key::PooledFirstExec,
         value: |figures| figures.ratio(Key::PooledFirstExec, Key::PooledExec),
         limit: 2.0,

@@ -3,14 +3,14 @@
 use anyhow::Result;
 
 use crate::figures::{Figures, Key, Measured};
-use crate::plain_machine::Plain;
+use crate::plain_vm::Plain;
 use crate::setup::WARM_UP;
 
 /// About the size of the request of a small command.
 const PAYLOAD: [u8; 64] = [b'x'; 64];
 
 pub(crate) fn measure(plain: &Plain, runs: usize) -> Result<Figures> {
-    let (_machine, mut echo) = plain.boot_echo()?;
+    let (_vm, mut echo) = plain.boot_echo()?;
     for _ in 0..WARM_UP {
         echo.round_trip(&PAYLOAD)?;
     }

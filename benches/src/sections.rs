@@ -6,10 +6,10 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 
 use crate::figures::Figures;
-use crate::machine_line::MachineLine;
-use crate::plain_machine::Plain;
+use crate::plain_vm::Plain;
 use crate::samples::timed;
 use crate::setup::Setup;
+use crate::vm_line::VmLine;
 use crate::{
     containers, create, exec, files, jail, memory, network, output, plain_boot, pool, raw_echo, restart,
     rootfs, run_dir, say, snapshots,
@@ -31,7 +31,7 @@ pub(crate) enum Section {
     Restart,
     /// Creates from the pool
     Pool,
-    /// Snapshots with memory of a machine that writes to it
+    /// Snapshots with memory of a VM that writes to it
     SnapshotMemory,
     /// Forks with memory, one by one and ten at once
     ForkMemory,
@@ -75,7 +75,7 @@ impl Section {
         Self::Memory,
     ];
 
-    fn measure(self, setup: &Setup, line: &MachineLine, quick: bool) -> Result<Figures> {
+    fn measure(self, setup: &Setup, line: &VmLine, quick: bool) -> Result<Figures> {
         let plain = || Plain::like(line.clone(), &setup.dir);
         match self {
             Self::Containers => {
@@ -103,12 +103,7 @@ impl Section {
 }
 
 /// Runs the sections. Returns the figures of those that succeeded, and the errors of the others.
-pub(crate) fn run(
-    setup: &Setup,
-    line: MachineLine,
-    wanted: &[Section],
-    quick: bool,
-) -> (Figures, Vec<String>) {
+pub(crate) fn run(setup: &Setup, line: VmLine, wanted: &[Section], quick: bool) -> (Figures, Vec<String>) {
     let mut figures = Figures::default();
     let mut failures = Vec::new();
     for section in Section::ALL.into_iter().filter(|section| wanted.contains(section)) {

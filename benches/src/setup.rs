@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use agentiso_testkit::{HostOptions, TestHost, test_cache};
 use anyhow::{Context, Result};
 
-use crate::machine_line::{MachineLine, Rung};
+use crate::vm_line::{Rung, VmLine};
 
 /// The number of uncounted calls that warm up translated code and caches.
 pub(crate) const WARM_UP: usize = 20;
@@ -124,36 +124,36 @@ impl Setup {
     }
 
     /// The QEMU command line of a cold boot: a restored VM has no kernel in it.
-    pub(crate) fn machine_line(&self) -> Result<MachineLine> {
+    pub(crate) fn vm_line(&self) -> Result<VmLine> {
         let host = self.host("[vm]\ntemplates = false\n");
         let client = host.client();
         let workspace = client.workspace();
-        let line = only_machine(&host)?;
+        let line = only_vm(&host)?;
         workspace.destroy();
         Ok(line)
     }
 }
 
 /// The command line of a host's only VM.
-pub(crate) fn only_machine(host: &TestHost) -> Result<MachineLine> {
-    let machines = host.machines();
-    let [pid] = machines[..] else { anyhow::bail!("{} machines run instead of one", machines.len()) };
-    MachineLine::of(pid)
+pub(crate) fn only_vm(host: &TestHost) -> Result<VmLine> {
+    let vms = host.vms();
+    let [pid] = vms[..] else { anyhow::bail!("{} VMs run instead of one", vms.len()) };
+    VmLine::of(pid)
 }
 
 /// Checks that a VM started on the rung that the figure's name says. The daemon's log may show why it did not.
 pub(crate) fn expect_rung(host: &TestHost, wanted: Rung) -> Result<()> {
-    expect(host, &only_machine(host)?, wanted)
+    expect(host, &only_vm(host)?, wanted)
 }
 
 /// Like [`expect_rung`], for one VM among several.
 pub(crate) fn expect_rung_of(host: &TestHost, workspace_id: &str, wanted: Rung) -> Result<()> {
-    let lines = host.machines().into_iter().map(MachineLine::of);
+    let lines = host.vms().into_iter().map(VmLine::of);
     let line = lines.flatten().find(|line| line.is_of(workspace_id));
-    expect(host, &line.with_context(|| format!("no machine of {workspace_id} runs"))?, wanted)
+    expect(host, &line.with_context(|| format!("no VM of {workspace_id} runs"))?, wanted)
 }
 
-fn expect(host: &TestHost, line: &MachineLine, wanted: Rung) -> Result<()> {
+fn expect(host: &TestHost, line: &VmLine, wanted: Rung) -> Result<()> {
     let rung = line.rung()?;
     if rung == wanted {
         return Ok(());
@@ -162,7 +162,7 @@ fn expect(host: &TestHost, line: &MachineLine, wanted: Rung) -> Result<()> {
     for line in log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")) {
         crate::say(line);
     }
-    anyhow::bail!("the machine began by {rung:?} instead of {wanted:?}")
+    anyhow::bail!("the VM began by {rung:?} instead of {wanted:?}")
 }
 
 /// The socket of a workspace's agent.

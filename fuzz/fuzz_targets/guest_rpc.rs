@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentiso_guest::machine::{Machine, MachineError};
 use agentiso_guest::server::serve;
+use agentiso_guest::system::{System, SystemError};
 use agentiso_protocol::link::{MAX_PAYLOAD, data_header, opening};
 use agentiso_protocol::schema::v1;
 use libfuzzer_sys::fuzz_target;
@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Bare;
 
-impl Machine for Bare {
+impl System for Bare {
     fn stage(&self) -> v1::Stage {
         v1::Stage::Bare
     }
@@ -38,26 +38,26 @@ impl Machine for Bare {
         String::new()
     }
 
-    fn attach_root(&self, _request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, MachineError> {
-        Err(MachineError::NotMachine)
+    fn attach_root(&self, _request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, SystemError> {
+        Err(SystemError::NotVm)
     }
 
-    fn grow_root(&self, _expected_bytes: u64) -> Result<v1::GrowRootResponse, MachineError> {
-        Err(MachineError::NotMachine)
+    fn grow_root(&self, _expected_bytes: u64) -> Result<v1::GrowRootResponse, SystemError> {
+        Err(SystemError::NotVm)
     }
 
-    fn identify(&self, _request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError> {
-        Err(MachineError::NotMachine)
+    fn identify(&self, _request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, SystemError> {
+        Err(SystemError::NotVm)
     }
 
     fn stir(&self, _random: &[u8]) {}
 
-    fn catch_up(&self, _request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError> {
-        Err(MachineError::NotMachine)
+    fn catch_up(&self, _request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, SystemError> {
+        Err(SystemError::NotVm)
     }
 
-    fn quiesce(&self, _grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError> {
-        Err(MachineError::NotMachine)
+    fn quiesce(&self, _grace_ms: u32) -> Result<v1::ShutdownResponse, SystemError> {
+        Err(SystemError::NotVm)
     }
 
     fn power_off(&self) {}

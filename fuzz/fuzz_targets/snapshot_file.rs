@@ -51,7 +51,7 @@ fuzz_target!(|data: &[u8]| {
         match imported {
             Ok(imported) => {
                 let manifest = looked.expect("what was imported can be looked at");
-                assert_eq!(imported.machine, manifest.machine);
+                assert_eq!(imported.vm, manifest.vm);
                 fs::remove_dir_all(&directory).expect("the volume is there");
             }
             Err(_) => assert!(!directory.exists(), "a failed import leaves something"),

@@ -5,8 +5,8 @@ use std::process::Command;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::machine_line::MachineLine;
 use crate::setup::{DISK_GB, MEMORY_MB, Setup, VCPUS};
+use crate::vm_line::VmLine;
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Facts {
@@ -23,7 +23,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    pub(crate) fn gather(setup: &Setup, line: &MachineLine, load_before: f64) -> Result<Self> {
+    pub(crate) fn gather(setup: &Setup, line: &VmLine, load_before: f64) -> Result<Self> {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu = cpuinfo
             .lines()

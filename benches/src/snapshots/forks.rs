@@ -29,7 +29,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     // One more than counted: the first fork reads the memory file.
     let alone = (0..=setup.runs.forks).map(|_| fork(&source)).collect::<Result<Vec<_>>>()?;
     settle();
-    let before = pss(&host.machines())?;
+    let before = pss(&host.vms())?;
     let (mut one, mut many) = (Vec::new(), Vec::new());
     for _ in 0..setup.runs.batches {
         if !many.is_empty() {
@@ -42,9 +42,9 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
         many.push(fork_at_shell(&host, &source, MANY));
     }
     settle();
-    let machines = host.machines();
-    anyhow::ensure!(machines.len() == MANY + 1, "{} machines run instead of {MANY} forks", machines.len());
-    let added = pss(&machines)?.saturating_sub(before) / MANY as u64;
+    let vms = host.vms();
+    anyhow::ensure!(vms.len() == MANY + 1, "{} VMs run instead of {MANY} forks", vms.len());
+    let added = pss(&vms)?.saturating_sub(before) / MANY as u64;
     remove(&host, MANY);
     source.destroy();
     let mut figures = Figures::default();

@@ -13,6 +13,6 @@ pub(crate) fn leave(workspace: &TestWorkspace<'_>) {
 
 pub(crate) fn expect(workspace: &TestWorkspace<'_>, wanted: bool) -> Result<()> {
     let found = workspace.exec(&format!("test -e {MARK}")).exit_code == 0;
-    anyhow::ensure!(found == wanted, "the machine began {} memory", if found { "with" } else { "without" });
+    anyhow::ensure!(found == wanted, "the VM began {} memory", if found { "with" } else { "without" });
     Ok(())
 }

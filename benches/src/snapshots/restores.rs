@@ -7,9 +7,9 @@ use anyhow::Result;
 
 use super::mark;
 use crate::figures::{Figures, Key, Measured};
-use crate::machine_line::Rung;
 use crate::samples::timed;
 use crate::setup::{Setup, expect_rung};
+use crate::vm_line::Rung;
 
 pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let host = setup.host("");

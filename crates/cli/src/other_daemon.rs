@@ -12,10 +12,10 @@ pub(crate) fn sentence(paths: &Paths, owner: &Owner) -> String {
 }
 
 /// The message about its VMs that still run after it has ended.
-pub(crate) fn machines_sentence(paths: &Paths, owner: &Owner, machines: usize) -> String {
+pub(crate) fn vms_sentence(paths: &Paths, owner: &Owner, vms: usize) -> String {
     let (run, state_file) = (paths.run.display(), &owner.state_file);
     format!(
-        "not running, and cannot start: vm.run_dir {run} belongs to {state_file}, and {machines} of its VMs are still \
+        "not running, and cannot start: vm.run_dir {run} belongs to {state_file}, and {vms} of its VMs are still \
          running there"
     )
 }

@@ -1,9 +1,9 @@
 //! Checks a VM's process without the daemon.
 
-use agentiso_daemon::machines::MachineRecord;
+use agentiso_daemon::vms::VmRecord;
 
 /// Whether the recorded process is alive: same pid, same start time, same boot of the host.
-pub(crate) fn is_alive(record: &MachineRecord) -> bool {
+pub(crate) fn is_alive(record: &VmRecord) -> bool {
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     record.boot_id == boot_id.trim()
         && std::fs::read(format!("/proc/{}/stat", record.pid))
@@ -28,16 +28,16 @@ fn start_of_living(stat: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn own_record() -> MachineRecord {
+    fn own_record() -> VmRecord {
         let stat = std::fs::read("/proc/self/stat").unwrap();
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned();
-        MachineRecord { pid: std::process::id() as i32, start_time: start_of_living(&stat).unwrap(), boot_id }
+        VmRecord { pid: std::process::id() as i32, start_time: start_of_living(&stat).unwrap(), boot_id }
     }
 
     #[test]
     fn reused_pid_is_not_alive() {
         assert!(is_alive(&own_record()));
-        assert!(!is_alive(&MachineRecord { start_time: 1, ..own_record() }));
-        assert!(!is_alive(&MachineRecord { boot_id: "another boot".to_owned(), ..own_record() }));
+        assert!(!is_alive(&VmRecord { start_time: 1, ..own_record() }));
+        assert!(!is_alive(&VmRecord { boot_id: "another boot".to_owned(), ..own_record() }));
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use agentiso_core::config::Paths;
 use agentiso_core::names::ImageName;
 use agentiso_daemon::ledger::{self, Described, Description, Found, Holds, Marker, TeamKey};
-use agentiso_daemon::others_machines;
+use agentiso_daemon::others_vms;
 use agentiso_host::strays;
 use serde::Serialize;
 
@@ -43,7 +43,7 @@ pub(crate) fn found(paths: &Paths) -> Vec<Quarantined> {
             found.push(Quarantined { what: directory.id.to_string(), since: Some(since), reason, image });
         }
     }
-    found.extend(machines(paths));
+    found.extend(vms(paths));
     for directory in survey.teams {
         if let Some(Marker { since, reason }) = directory.marker {
             let what = format!("{TEAM_PREFIX}{}", directory.key);
@@ -54,24 +54,24 @@ pub(crate) fn found(paths: &Paths) -> Vec<Quarantined> {
 }
 
 /// VMs in our run directory that have no directory and are not in the ledger.
-fn machines(paths: &Paths) -> Vec<Quarantined> {
+fn vms(paths: &Paths) -> Vec<Quarantined> {
     // These VMs belong to another state file, and `agentiso recover` for this one cannot reach them.
-    if others_machines(paths).is_some() {
+    if others_vms(paths).is_some() {
         return Vec::new();
     }
     // Without the ledger it is unknown which VMs belong to workspaces.
     let Ok(ledger) = ledger::read(&paths.state_file) else { return Vec::new() };
     let listed = ledger.into_document().map(|document| document.workspaces).unwrap_or_default();
     let running = strays::find_strays(&paths.run, &HashSet::new()).unwrap_or_default();
-    let unknown = running.into_iter().filter(|machine| {
-        let is_known = listed.contains_key(&machine.id) || paths.workspace_data(&machine.id).exists();
-        !is_known && !machine.is_template_build()
+    let unknown = running.into_iter().filter(|vm| {
+        let is_known = listed.contains_key(&vm.id) || paths.workspace_data(&vm.id).exists();
+        !is_known && !vm.is_template_build()
     });
     unknown
-        .map(|machine| Quarantined {
-            what: machine.id.to_string(),
+        .map(|vm| Quarantined {
+            what: vm.id.to_string(),
             since: None,
-            reason: format!("its VM is running (pid {}) but has no directory here", machine.record.pid),
+            reason: format!("its VM is running (pid {}) but has no directory here", vm.record.pid),
             image: None,
         })
         .collect()

@@ -17,7 +17,6 @@ use thiserror::Error;
 
 use crate::ledger::LedgerError;
 use crate::lock::{InstanceLock, LockError};
-use crate::machines::{Machines, QemuMachines};
 use crate::mail::{MailStore, MailStoreError};
 use crate::mcp_bridge::McpBridge;
 use crate::network::{Network, NetworkError};
@@ -28,9 +27,10 @@ use crate::run_dir::{self, RunDirError, RunDirLock};
 use crate::runner::{self, Request, STOP_GRACE};
 use crate::session::{Session, recover_teams};
 use crate::shared::{OnDisk, Shared};
-use crate::startup::{FoundMachines, Startup};
+use crate::startup::{FoundVms, Startup};
 use crate::sweep;
 use crate::templates;
+use crate::vms::{QemuVms, Vms};
 
 /// Longer than the grace of a graceful stop: all VMs stop at once, and killing those that do not takes some more.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(35);
@@ -69,18 +69,18 @@ impl Daemon {
     /// Takes the locks, reads the ledger and starts to bring both in line with what the host has. Sessions can be
     /// opened at once; a call that needs something still being looked for waits for exactly that.
     pub async fn open(config: Config) -> Result<Self, OpenError> {
-        let machines = Arc::new(QemuMachines::new(config.clone()));
-        Self::open_with(config, machines).await
+        let vms = Arc::new(QemuVms::new(config.clone()));
+        Self::open_with(config, vms).await
     }
 
-    /// Opens a daemon on another implementation of [`Machines`] than QEMU.
-    pub async fn open_with(config: Config, machines: Arc<dyn Machines>) -> Result<Self, OpenError> {
+    /// Opens a daemon on another implementation of [`Vms`] than QEMU.
+    pub async fn open_with(config: Config, vms: Arc<dyn Vms>) -> Result<Self, OpenError> {
         make_directories(&config)?;
         warn_of_missing_vault(&config);
         let state_file = run_dir::identity(&config.paths.state_file);
         let lock = InstanceLock::acquire_for(&config.paths.lock_file(), "daemon", Some(&state_file))?;
         let run_lock = RunDirLock::acquire(&config.paths)?;
-        let startup = Startup::read(&config, &*machines)?;
+        let startup = Startup::read(&config, &*vms)?;
         let found = startup.found();
         let Startup { mut registry, written, leftovers, .. } = startup;
         let mail = MailStore::open(config.paths.mail.clone(), &mut registry.teams)?;
@@ -88,7 +88,7 @@ impl Daemon {
         let network = Network::open(&config, mcp_bridge.clone()).map_err(OpenError::Network)?;
         let locks = (lock, run_lock);
         let on_disk = OnDisk { registry, written, mail };
-        let shared = Arc::new(Shared::new(config, machines, on_disk, network, mcp_bridge, locks));
+        let shared = Arc::new(Shared::new(config, vms, on_disk, network, mcp_bridge, locks));
         recover(&shared, &found);
         recover_teams(&shared);
         shared.save().await?;
@@ -197,10 +197,10 @@ fn close_to_others(path: &Path) -> Result<(), OpenError> {
 }
 
 /// Starts a runner for each workspace of the registry.
-fn recover(shared: &Arc<Shared>, found: &FoundMachines) {
+fn recover(shared: &Arc<Shared>, found: &FoundVms) {
     let workspaces: Vec<_> = shared.state().registry.iter().cloned().collect();
     for workspace in workspaces {
-        let running = found.machine(&workspace.id);
+        let running = found.vm(&workspace.id);
         runner::take_up(shared, &workspace, running, found.books(&workspace.id));
     }
 }

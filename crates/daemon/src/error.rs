@@ -23,10 +23,10 @@ use thiserror::Error;
 use crate::git::GitError;
 use crate::info::MAX_FORWARDS;
 use crate::ledger::LedgerError;
-use crate::machines::{AgentFailure, BootFailure, CarryFailure, EraseFailure, SnapshotFailure};
 use crate::mcp_bridge::McpBridgeError;
 use crate::registry::TAKEOVER_AFTER;
 use crate::session::{PrepareError, QuarantineError, SwarmError, TeamError};
+use crate::vms::{AgentFailure, BootFailure, CarryFailure, EraseFailure, SnapshotFailure};
 
 const MIB: u64 = 1 << 20;
 
@@ -58,7 +58,7 @@ pub enum OpError {
     #[error("the limit of {limit} workspaces is reached: there are {used}")]
     TooManyWorkspaces { used: u64, limit: u64 },
     #[error("the limit of {limit} VMs is reached: there are {used}, the warm pool included")]
-    TooManyMachines { used: u64, limit: u64 },
+    TooManyVms { used: u64, limit: u64 },
     #[error(transparent)]
     Quota(#[from] QuotaExceeded),
     #[error(transparent)]
@@ -157,7 +157,7 @@ pub enum OpError {
         source: TransferError,
     },
     #[error("the VM of workspace {name} ended during the call: {reason}")]
-    MachineDied { name: WorkspaceName, reason: String },
+    VmDied { name: WorkspaceName, reason: String },
     #[error("workspace {name} could not be destroyed: {source}")]
     Erase {
         name: WorkspaceName,
@@ -215,7 +215,7 @@ impl OpError {
             Self::NameTaken { .. } => "name_taken",
             Self::OutOfRange(_) => "out_of_range",
             Self::TooManyWorkspaces { .. } => "too_many_workspaces",
-            Self::TooManyMachines { .. } => "too_many_machines",
+            Self::TooManyVms { .. } => "too_many_machines",
             Self::Quota(_) => "quota_exceeded",
             Self::RateLimited(_) => "rate_limited",
             Self::HostMemory(_) => "host_memory",
@@ -253,7 +253,7 @@ impl OpError {
             Self::Guest { source: AgentFailure::Silent { .. }, .. } => "guest_silent",
             Self::Guest { source: AgentFailure::Broken { .. }, .. } => "guest_unreachable",
             Self::Transfer { source, .. } => transfer_code(source),
-            Self::MachineDied { .. } => "machine_died",
+            Self::VmDied { .. } => "machine_died",
             Self::Erase { .. } => "destroy_failed",
             Self::Ledger(LedgerError::NoSpace { .. }) => "no_space",
             Self::Ledger(_) => "state_not_saved",
@@ -305,7 +305,7 @@ impl OpError {
             }
             Self::WrongState { refusal, .. } => refusal_hint(*refusal).to_owned(),
             Self::NameTaken { .. } => "choose another name, or look at it with workspace_info".to_owned(),
-            Self::TooManyWorkspaces { .. } | Self::TooManyMachines { .. } | Self::Quota(_) => {
+            Self::TooManyWorkspaces { .. } | Self::TooManyVms { .. } | Self::Quota(_) => {
                 "destroy workspaces that are no longer needed with workspace_destroy".to_owned()
             }
             Self::RateLimited(_) => {
@@ -363,7 +363,7 @@ impl OpError {
                 "try again; workspace_logs shows the console of a workspace that exists".to_owned()
             }
             Self::HostUnfit { .. } => "run `agentiso check` on the host; it names what is missing".to_owned(),
-            Self::MachineDied { .. } => {
+            Self::VmDied { .. } => {
                 "workspace_logs shows its last output; workspace_start starts it again".to_owned()
             }
             Self::Erase { .. } => "remove the cause, then try again".to_owned(),
@@ -407,10 +407,10 @@ impl OpError {
                 format!("use it as it is, or `agentiso stop {name}` first")
             }
             Self::NameTaken { name } => format!("choose another name, or `agentiso rm {name}` first"),
-            Self::TooManyWorkspaces { .. } | Self::TooManyMachines { .. } => {
+            Self::TooManyWorkspaces { .. } | Self::TooManyVms { .. } => {
                 "`agentiso rm` workspaces that are no longer needed".to_owned()
             }
-            Self::MachineDied { name, .. } => {
+            Self::VmDied { name, .. } => {
                 format!(
                     "`agentiso logs {name}` shows its last output; `agentiso start {name}` starts it again"
                 )
@@ -515,7 +515,7 @@ impl OpError {
             | Self::NameTaken { .. }
             | Self::OutOfRange(_)
             | Self::TooManyWorkspaces { .. }
-            | Self::TooManyMachines { .. }
+            | Self::TooManyVms { .. }
             | Self::Quota(_)
             | Self::NoAddress(_)
             | Self::Policy(_)
@@ -542,7 +542,7 @@ impl OpError {
                 source: AgentFailure::Refused { .. } | AgentFailure::Unsupported { .. }, ..
             }
             | Self::Transfer { .. }
-            | Self::MachineDied { .. }
+            | Self::VmDied { .. }
             | Self::Erase { .. }
             | Self::Ledger(_)
             | Self::Logs { .. }

@@ -20,11 +20,11 @@ use futures::{Stream, StreamExt};
 
 use crate::error::OpError;
 use crate::first_turn::Turn;
-use crate::machines::{
-    AgentFailure, DirListing, ExecEvent, ExecOutcome, ExecSpec, FileContent, GuestAgent, ListOptions,
-    Machine, WriteFile,
-};
 use crate::session::{Call, Session};
+use crate::vms::{
+    AgentFailure, DirListing, ExecEvent, ExecOutcome, ExecSpec, FileContent, GuestAgent, ListOptions, Vm,
+    WriteFile,
+};
 
 /// When a connection breaks, the end of the VM may be the cause and be noticed a moment later; the answer then
 /// names that cause.
@@ -36,7 +36,7 @@ pub struct Guest {
     session: Session,
     id: WorkspaceId,
     name: WorkspaceName,
-    machine: Arc<dyn Machine>,
+    vm: Arc<dyn Vm>,
     agent: Arc<dyn GuestAgent>,
 }
 
@@ -44,14 +44,9 @@ pub struct Guest {
 pub type ExecStream = BoxStream<'static, Result<ExecEvent, OpError>>;
 
 impl Guest {
-    pub(crate) fn new(
-        session: Session,
-        id: WorkspaceId,
-        name: WorkspaceName,
-        machine: Arc<dyn Machine>,
-    ) -> Self {
-        let agent = machine.agent();
-        Self { session, id, name, machine, agent }
+    pub(crate) fn new(session: Session, id: WorkspaceId, name: WorkspaceName, vm: Arc<dyn Vm>) -> Self {
+        let agent = vm.agent();
+        Self { session, id, name, vm, agent }
     }
 
     pub fn id(&self) -> WorkspaceId {
@@ -64,7 +59,7 @@ impl Guest {
 
     /// Identifies this run of the VM: every start and restore has another one.
     pub(crate) fn run(&self) -> String {
-        let record = self.machine.record();
+        let record = self.vm.record();
         format!("{} {} {}", record.boot_id, record.pid, record.start_time)
     }
 
@@ -108,7 +103,7 @@ impl Guest {
             let (mut events, guest, call, turn) = state?;
             let metrics = &guest.session.shared().metrics;
             let next = {
-                let exited = guest.machine.exited();
+                let exited = guest.vm.exited();
                 tokio::select! {
                     // The guest's last output is worth more than the fact that the VM ended.
                     biased;
@@ -117,7 +112,7 @@ impl Guest {
                         metrics.exec_failed();
                         return Some((Err(guest.died(reason.text)), None));
                     }
-                    reason = standstill(&*guest.machine) => {
+                    reason = standstill(&*guest.vm) => {
                         metrics.exec_failed();
                         return Some((Err(suspended(&guest.name, reason)), None));
                     }
@@ -173,7 +168,7 @@ impl Guest {
         tokio::select! {
             biased;
             answered = self.while_alive(operation, answer) => answered,
-            reason = standstill(&*self.machine) => Err(suspended(&self.name, reason)),
+            reason = standstill(&*self.vm) => Err(suspended(&self.name, reason)),
         }
     }
 
@@ -186,7 +181,7 @@ impl Guest {
         let answered = tokio::select! {
             biased;
             answer = answer => answer,
-            reason = self.machine.exited() => return Err(self.died(reason.text)),
+            reason = self.vm.exited() => return Err(self.died(reason.text)),
         };
         match answered {
             Ok(value) => Ok(value),
@@ -196,7 +191,7 @@ impl Guest {
 
     async fn failed(&self, operation: &'static str, source: AgentFailure) -> OpError {
         if matches!(source, AgentFailure::Broken { .. })
-            && let Ok(reason) = tokio::time::timeout(CAUSE_OF_DEATH_WAIT, self.machine.exited()).await
+            && let Ok(reason) = tokio::time::timeout(CAUSE_OF_DEATH_WAIT, self.vm.exited()).await
         {
             return self.died(reason.text);
         }
@@ -204,6 +199,6 @@ impl Guest {
     }
 
     fn died(&self, reason: String) -> OpError {
-        OpError::MachineDied { name: self.name.clone(), reason }
+        OpError::VmDied { name: self.name.clone(), reason }
     }
 }

@@ -4,7 +4,7 @@
 //!  socket ─▶ Session ─▶ Registry (names, addresses, quota, ownership; one lock, no I/O)
 //!                 │           │
 //!                 │           └─▶ Ledger (state.json)
-//!                 └─▶ Runner, one task per workspace ─▶ Machines (QEMU through agentiso-host)
+//!                 └─▶ Runner, one task per workspace ─▶ VMs (QEMU through agentiso-host)
 //! ```
 //!
 //! [`Daemon`] is opened on a configuration. A [`Session`] offers the calls of one connection, and a [`Guest`] those
@@ -23,7 +23,6 @@ mod info;
 pub mod ledger;
 mod lock;
 mod logs;
-pub mod machines;
 pub mod mail;
 mod main_loop;
 mod mcp;
@@ -43,6 +42,7 @@ mod space;
 mod startup;
 mod sweep;
 mod templates;
+pub mod vms;
 
 /// The jail that confines the QEMU process of a workspace, found by its process id.
 pub use agentiso_host::jail::of_process as jail_of;
@@ -59,21 +59,21 @@ pub use info::{
     NetworkInfo, NetworkTrouble, PortForward, Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo,
 };
 pub use lock::{InstanceLock, LockError, running_daemon};
-pub use machines::{
-    AgentFailure, Captured, ChangedPath, ChangedPaths, Command, DirEntry, DirListing, EntryKind, ExecEvent,
-    ExecOrJob, ExecOutcome, ExecSpec, FileContent, GuestCode, HostFacts, JobQuery, JobState, JobSummary,
-    ListOptions, OutputStream, Progress, QemuMachines, Rung, SnapshotDiff, TemplateInfo, WriteFile,
-};
 pub use main_loop::{RunError, run, run_with};
 pub use mcp::{McpHandler, McpOptions};
 pub use mcp_bridge::McpBridgeError;
 pub use metrics::{Health, Workspaces};
 pub use network::NetworkError;
 pub use registry::SessionKind;
-pub use run_dir::{Owner, RunDirError, others_machines};
+pub use run_dir::{Owner, RunDirError, others_vms};
 pub use session::{
     BridgeAccess, MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared,
     QuarantineError, QuarantineItem, QuarantineKind, Received, Recovered, RoleRequest, Sent, Session,
     SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
     TeamError, TeamInfo, TeamRequest, VaultQuery, VaultQueryKind, Watch,
+};
+pub use vms::{
+    AgentFailure, Captured, ChangedPath, ChangedPaths, Command, DirEntry, DirListing, EntryKind, ExecEvent,
+    ExecOrJob, ExecOutcome, ExecSpec, FileContent, GuestCode, HostFacts, JobQuery, JobState, JobSummary,
+    ListOptions, OutputStream, Progress, QemuVms, Rung, SnapshotDiff, TemplateInfo, WriteFile,
 };

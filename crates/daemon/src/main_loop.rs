@@ -9,9 +9,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::control::{BindError, Listener, Readiness, ReadyReport};
 use crate::daemon::{Daemon, OpenError};
 use crate::lock::LockError;
-use crate::machines::{Machines, QemuMachines};
 use crate::mcp::McpHandler;
 use crate::own_log;
+use crate::vms::{QemuVms, Vms};
 
 #[derive(Debug, Error)]
 pub enum RunError {
@@ -25,18 +25,14 @@ pub enum RunError {
 
 /// Runs a daemon over QEMU.
 pub async fn run(config: Config, mcp: impl McpHandler) -> Result<(), RunError> {
-    let machines = Arc::new(QemuMachines::new(config.clone()));
-    run_with(config, machines, mcp).await
+    let vms = Arc::new(QemuVms::new(config.clone()));
+    run_with(config, vms, mcp).await
 }
 
 /// Runs a daemon until SIGTERM, SIGINT or a request to shut down; all VMs are stopped before it returns.
-pub async fn run_with(
-    config: Config,
-    machines: Arc<dyn Machines>,
-    mcp: impl McpHandler,
-) -> Result<(), RunError> {
+pub async fn run_with(config: Config, vms: Arc<dyn Vms>, mcp: impl McpHandler) -> Result<(), RunError> {
     let readiness = Readiness::from_env();
-    let opened = open(config, machines).await;
+    let opened = open(config, vms).await;
     let (daemon, listener) = match opened {
         Ok(opened) => opened,
         Err(error) => {
@@ -67,8 +63,8 @@ pub async fn run_with(
     Ok(())
 }
 
-async fn open(config: Config, machines: Arc<dyn Machines>) -> Result<(Daemon, Listener), RunError> {
-    let daemon = Daemon::open_with(config, machines).await?;
+async fn open(config: Config, vms: Arc<dyn Vms>) -> Result<(Daemon, Listener), RunError> {
+    let daemon = Daemon::open_with(config, vms).await?;
     let listener = Listener::bind(&daemon.config().paths.daemon_socket())?;
     Ok((daemon, listener))
 }

@@ -19,9 +19,9 @@ use tokio::sync::Notify;
 
 use crate::info::NetworkInfo;
 use crate::ledger::Holds;
-use crate::machines::{ExecSpec, ImageRef, Machine, MachineSpec, Progress};
 use crate::registry::VmIdentity;
 use crate::shared::Shared;
+use crate::vms::{ExecSpec, ImageRef, Progress, Vm, VmSpec};
 
 /// The client that just got a VM uses the host first; then the next VM is made.
 const REFILL_DELAY: Duration = Duration::from_secs(1);
@@ -38,8 +38,8 @@ const WARM_UP_DEADLINE: Duration = Duration::from_secs(60);
 /// A running VM that is no workspace yet, with an id and an address of its own.
 #[derive(Debug)]
 pub(crate) struct Standby {
-    pub(crate) spec: MachineSpec,
-    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) spec: VmSpec,
+    pub(crate) vm: Arc<dyn Vm>,
 }
 
 impl Standby {
@@ -48,7 +48,7 @@ impl Standby {
     }
 }
 
-fn identity_of(spec: &MachineSpec) -> VmIdentity {
+fn identity_of(spec: &VmSpec) -> VmIdentity {
     VmIdentity { id: spec.id, address: spec.address }
 }
 
@@ -97,7 +97,7 @@ pub(crate) async fn discard(shared: &Arc<Shared>, unwanted: Vec<Standby>) {
     let owner = Arc::clone(shared);
     let discarding = shared.tasks.spawn(async move {
         for standby in unwanted {
-            standby.machine.kill().await;
+            standby.vm.kill().await;
             remove(&owner, &standby.spec).await;
         }
     });
@@ -106,10 +106,10 @@ pub(crate) async fn discard(shared: &Arc<Shared>, unwanted: Vec<Standby>) {
     }
 }
 
-async fn remove(shared: &Shared, spec: &MachineSpec) {
-    shared.machines.halt(spec, None).await;
+async fn remove(shared: &Shared, spec: &VmSpec) {
+    shared.vms.halt(spec, None).await;
     shared.network.leave_files(&spec.id).await;
-    if let Err(error) = shared.machines.erase(spec).await {
+    if let Err(error) = shared.vms.erase(spec).await {
         tracing::error!(%error, "cannot remove all files of a VM of the warm pool");
     }
     shared.network.detach(&spec.id);
@@ -152,7 +152,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 async fn changed(shared: &Arc<Shared>) {
     let mut ends: FuturesUnordered<_> = {
         let ready = shared.pool.ready();
-        ready.iter().map(|standby| ended(standby.spec.id, Arc::clone(&standby.machine))).collect()
+        ready.iter().map(|standby| ended(standby.spec.id, Arc::clone(&standby.vm))).collect()
     };
     tokio::select! {
         biased;
@@ -174,15 +174,15 @@ async fn changed(shared: &Arc<Shared>) {
     }
 }
 
-async fn ended(id: WorkspaceId, machine: Arc<dyn Machine>) -> WorkspaceId {
-    machine.exited().await;
+async fn ended(id: WorkspaceId, vm: Arc<dyn Vm>) -> WorkspaceId {
+    vm.exited().await;
     id
 }
 
 /// Makes VMs until there are enough, one at a time. VMs of an image that was rebuilt are removed first.
 async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result<(), String> {
     let name = shared.config.storage.base_image.clone();
-    let image = shared.machines.image(&name).map_err(|failure| failure.to_string())?;
+    let image = shared.vms.image(&name).map_err(|failure| failure.to_string())?;
     let outdated: Vec<_> = {
         let mut ready = shared.pool.ready();
         let (kept, outdated) = std::mem::take(&mut *ready).into_iter().partition(|s| s.spec.image == image);
@@ -191,7 +191,7 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
     };
     discard(shared, outdated).await;
     while shared.pool.ready().len() < size {
-        let memory = shared.machines.host_memory();
+        let memory = shared.vms.host_memory();
         let admitted = shared.state().registry.admit_memory(resources.memory_mb, memory);
         admitted.map_err(|error| error.to_string())?;
         let identity = shared.state().registry.take_identity().map_err(|error| error.to_string())?;
@@ -202,18 +202,18 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
             return Err(error.to_string());
         }
         // Dropped when the daemon closes; whatever exists by then is removed all the same.
-        let mut made = Unfinished { shared, spec: Some(spec.clone()), machine: None };
+        let mut made = Unfinished { shared, spec: Some(spec.clone()), vm: None };
         let described = shared.describe_unowned(&spec, Holds::Standby).await;
         described.map_err(|error| error.to_string())?;
         let nobody = Arc::new(|_record| Box::pin(async { Ok(()) }) as _);
-        let booted = shared.machines.create(&spec, nobody, &Progress::silent()).await;
+        let booted = shared.vms.create(&spec, nobody, &Progress::silent()).await;
         match booted {
             Ok(booted) => {
-                made.machine = Some(Arc::clone(&booted.machine));
-                warm_up(&*booted.machine).await?;
+                made.vm = Some(Arc::clone(&booted.vm));
+                warm_up(&*booted.vm).await?;
                 made.keep();
                 tracing::debug!(rung = %booted.rung, "a VM was added to the warm pool");
-                shared.pool.ready().push(Standby { spec, machine: booted.machine });
+                shared.pool.ready().push(Standby { spec, vm: booted.vm });
             }
             Err(failure) => {
                 made.keep();
@@ -226,10 +226,10 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
 }
 
 /// Runs in the guest what a client will do first, so that the first real command is fast.
-async fn warm_up(machine: &dyn Machine) -> Result<(), String> {
+async fn warm_up(vm: &dyn Vm) -> Result<(), String> {
     for _ in 0..WARM_UPS {
         let spec = ExecSpec { timeout: Some(WARM_UP_DEADLINE), ..ExecSpec::shell("true") };
-        let mut events = machine.agent().exec(spec).await.map_err(|error| error.to_string())?;
+        let mut events = vm.agent().exec(spec).await.map_err(|error| error.to_string())?;
         while let Some(event) = events.next().await {
             event.map_err(|error| error.to_string())?;
         }
@@ -240,8 +240,8 @@ async fn warm_up(machine: &dyn Machine) -> Result<(), String> {
 /// Ends a VM whose creation was interrupted and removes its directories.
 struct Unfinished<'a> {
     shared: &'a Arc<Shared>,
-    spec: Option<MachineSpec>,
-    machine: Option<Arc<dyn Machine>>,
+    spec: Option<VmSpec>,
+    vm: Option<Arc<dyn Vm>>,
 }
 
 impl Unfinished<'_> {
@@ -253,10 +253,10 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(spec) = self.spec.take() {
-            let (shared, machine) = (Arc::clone(self.shared), self.machine.take());
+            let (shared, vm) = (Arc::clone(self.shared), self.vm.take());
             self.shared.tasks.spawn(async move {
-                if let Some(machine) = machine {
-                    machine.kill().await;
+                if let Some(vm) = vm {
+                    vm.kill().await;
                 }
                 remove(&shared, &spec).await;
             });

@@ -6,24 +6,24 @@
 
 use std::sync::Arc;
 
-use crate::machines::MachineRecord;
 use crate::shared::Shared;
-use crate::startup::FoundMachines;
+use crate::startup::FoundVms;
+use crate::vms::VmRecord;
 
 /// Watches every VM in quarantine, including those recovered later: a VM that has an attachment by then is left
 /// alone.
-pub(crate) fn watch(shared: &Arc<Shared>, found: &FoundMachines) {
+pub(crate) fn watch(shared: &Arc<Shared>, found: &FoundVms) {
     let ids: Vec<_> = shared.state().registry.quarantine.workspaces.keys().copied().collect();
-    for record in ids.iter().filter_map(|id| found.machine(id)) {
+    for record in ids.iter().filter_map(|id| found.vm(id)) {
         shared.tasks.spawn(release(Arc::clone(shared), record.clone()));
     }
 }
 
-async fn release(shared: Arc<Shared>, record: MachineRecord) {
+async fn release(shared: Arc<Shared>, record: VmRecord) {
     tokio::select! {
         biased;
         () = shared.ended.cancelled() => {}
-        () = shared.machines.stray_ended(&record) => {
+        () = shared.vms.stray_ended(&record) => {
             tracing::warn!(pid = record.pid, "a VM in quarantine has ended");
             shared.network.strays_are_gone();
         }

@@ -29,11 +29,11 @@ pub enum RunDirError {
     )]
     InUse { run: PathBuf, owner: Option<Owner> },
     #[error(
-        "vm.run_dir {run} belongs to {}, and {machines} of its VMs still run there; use that state_file \
+        "vm.run_dir {run} belongs to {}, and {vms} of its VMs still run there; use that state_file \
          (or stop its VMs with it first), or give this configuration a run_dir of its own",
         .owner.state_file
     )]
-    Machines { run: PathBuf, owner: Owner, machines: usize },
+    Vms { run: PathBuf, owner: Owner, vms: usize },
     #[error("cannot use {path}: {source}")]
     Io {
         path: PathBuf,
@@ -103,7 +103,7 @@ impl RunDirLock {
             return Err(RunDirError::InUse { run: run.clone(), owner: None });
         }
         let us = Owner { pid: std::process::id(), state_file: identity(&paths.state_file) };
-        refuse_others_machines(run, owner, &us.state_file)?;
+        refuse_others_vms(run, owner, &us.state_file)?;
         file.set_len(0).map_err(failed)?;
         file.rewind().map_err(failed)?;
         write!(file, "{}\n{}\n", us.pid, us.state_file).map_err(failed)?;
@@ -123,21 +123,21 @@ pub(crate) fn owner_of(run: &Path) -> Option<Owner> {
 
 /// The owner of the VMs in the run directory and their number, if the owner is another state directory. A daemon of
 /// this configuration would be refused.
-pub fn others_machines(paths: &Paths) -> Option<(Owner, usize)> {
+pub fn others_vms(paths: &Paths) -> Option<(Owner, usize)> {
     let owner = Owner::read(&File::open(owner_file(&paths.run)).ok()?);
-    match refuse_others_machines(&paths.run, owner, &identity(&paths.state_file)) {
-        Err(RunDirError::Machines { owner, machines, .. }) => Some((owner, machines)),
+    match refuse_others_vms(&paths.run, owner, &identity(&paths.state_file)) {
+        Err(RunDirError::Vms { owner, vms, .. }) => Some((owner, vms)),
         Ok(()) | Err(RunDirError::InUse { .. } | RunDirError::Io { .. }) => None,
     }
 }
 
-fn refuse_others_machines(run: &Path, owner: Option<Owner>, ours: &str) -> Result<(), RunDirError> {
+fn refuse_others_vms(run: &Path, owner: Option<Owner>, ours: &str) -> Result<(), RunDirError> {
     let Some(owner) = owner.filter(|owner| !owner.is_of(ours)) else { return Ok(()) };
-    let machines = strays::find_strays(run, &Default::default())
+    let vms = strays::find_strays(run, &Default::default())
         .map_err(|error| RunDirError::Io { path: run.to_owned(), source: io::Error::other(error) })?;
-    match machines.len() {
+    match vms.len() {
         0 => Ok(()),
-        machines => Err(RunDirError::Machines { run: run.to_owned(), owner, machines }),
+        vms => Err(RunDirError::Vms { run: run.to_owned(), owner, vms }),
     }
 }
 
@@ -186,9 +186,9 @@ mod tests {
     }
 
     /// A process that looks like a VM in this run directory, left by a daemon that is gone.
-    struct Machine(rustix::process::Pid);
+    struct Vm(rustix::process::Pid);
 
-    impl Machine {
+    impl Vm {
         fn start(run: &Path) -> Self {
             // The process prints its own pid, so its command line is complete by then. It stops itself instead of running
             // `sleep`: between fork and exec a child shows the same command line as its parent.
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    impl Drop for Machine {
+    impl Drop for Vm {
         fn drop(&mut self) {
             rustix::process::kill_process(self.0, rustix::process::Signal::KILL).unwrap();
         }
@@ -247,10 +247,10 @@ mod tests {
         std::os::unix::fs::symlink(&one.run, &link).unwrap();
         let two = paths_in(&link, root.path(), "two");
         drop(RunDirLock::acquire(&one).unwrap());
-        let machine = Machine::start(&one.run);
+        let vm = Vm::start(&one.run);
         let refused = RunDirLock::acquire(&two).unwrap_err().to_string();
         assert!(refused.contains("one/state.json") && refused.contains("still run"), "{refused}");
-        drop(machine);
+        drop(vm);
     }
 
     #[test]
@@ -258,15 +258,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (one, two) = (paths(root.path(), "one"), paths(root.path(), "two"));
         drop(RunDirLock::acquire(&one).unwrap());
-        let machine = Machine::start(&one.run);
+        let vm = Vm::start(&one.run);
         let refused = RunDirLock::acquire(&two).unwrap_err().to_string();
         assert!(refused.contains("one/state.json") && refused.contains("still run"), "{refused}");
-        let seen = others_machines(&two).map(|(owner, machines)| (owner.state_file, machines));
+        let seen = others_vms(&two).map(|(owner, vms)| (owner.state_file, vms));
         assert_eq!(seen, Some((identity(&one.state_file), 1)));
-        assert_eq!(others_machines(&one), None, "they are its own");
+        assert_eq!(others_vms(&one), None, "they are its own");
         let again = RunDirLock::acquire(&one);
         assert!(again.is_ok(), "its own daemon may come back: {again:?}");
-        drop(machine);
-        assert_eq!(others_machines(&two), None, "it may have the directory");
+        drop(vm);
+        assert_eq!(others_vms(&two), None, "it may have the directory");
     }
 }

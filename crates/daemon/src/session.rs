@@ -33,13 +33,11 @@ use crate::first_turn::Turn;
 use crate::guest::Guest;
 use crate::info::{Adopted, BulkAdopted, CreateRequest, Created, LogKind, Logs, NetworkInfo, WorkspaceInfo};
 use crate::logs;
-use crate::machines::{
-    HostFacts, ImageFailure, ImageRef, Machine, Progress, Rung, SizesOf, TemplateInfo, VolumeUsage,
-};
 use crate::pool::{self, Standby};
 use crate::registry::{Lifetime, Registry, SessionKind, Wanted, Workspace};
 use crate::runner::{Handle, Live, Reply, Request, Seed};
 use crate::shared::Shared;
+use crate::vms::{HostFacts, ImageFailure, ImageRef, Progress, Rung, SizesOf, TemplateInfo, Vm, VolumeUsage};
 
 pub use git::{MergeRequest, Merged, MergedSource};
 pub use mcp_bridge::BridgeAccess;
@@ -145,7 +143,7 @@ impl Session {
 
     /// Refuses to begin anything on a disk that is nearly full.
     pub(crate) fn refuse_when_full(&self) -> Result<(), OpError> {
-        let space = self.shared().machines.host_space();
+        let space = self.shared().vms.host_space();
         self.shared().space.promise(space, 0).map(drop).map_err(OpError::from)
     }
 
@@ -191,13 +189,13 @@ impl Session {
 
     async fn reserve(&self, wanted: Wanted) -> Result<Workspace, OpError> {
         let reserve = |wanted| {
-            let memory = self.shared().machines.host_memory();
+            let memory = self.shared().vms.host_memory();
             self.shared().change(|registry| registry.reserve(wanted, &self.0.id, self.0.kind, memory))
         };
         let reserved = reserve(wanted.clone());
         let is_short = matches!(
             reserved,
-            Err(OpError::HostMemory(_) | OpError::NoAddress(_) | OpError::TooManyMachines { .. })
+            Err(OpError::HostMemory(_) | OpError::NoAddress(_) | OpError::TooManyVms { .. })
         );
         let spare = self.shared().pool.drain_if(is_short);
         if spare.is_empty() {
@@ -251,7 +249,7 @@ impl Session {
     }
 
     fn image(&self, name: &agentiso_core::names::ImageName) -> Result<ImageRef, OpError> {
-        self.shared().machines.image(name).map_err(|failure| match failure {
+        self.shared().vms.image(name).map_err(|failure| match failure {
             ImageFailure::Missing { name, known } => OpError::NoImage { name, known },
             ImageFailure::Broken { name, reason } => OpError::BrokenImage { name, reason },
         })
@@ -352,8 +350,8 @@ impl Session {
     }
 
     async fn volume_usage(&self, workspace: &Workspace, of: SizesOf) -> Option<VolumeUsage> {
-        let (machines, spec) = (Arc::clone(&self.shared().machines), self.shared().spec(workspace));
-        tokio::task::spawn_blocking(move || machines.volume_usage(&spec, of)).await.unwrap_or_default()
+        let (vms, spec) = (Arc::clone(&self.shared().vms), self.shared().spec(workspace));
+        tokio::task::spawn_blocking(move || vms.volume_usage(&spec, of)).await.unwrap_or_default()
     }
 
     fn owned(&self, wanted: &WorkspaceRef) -> Result<Workspace, OpError> {
@@ -438,8 +436,8 @@ impl Session {
         let _call = self.begin_call();
         self.refuse_when_closing()?;
         let (workspace, handle) = self.admitted(wanted, Operation::UseGuest)?;
-        let machine = self.machine_of(&workspace, handle).await?;
-        Ok(Guest::new(self.clone(), workspace.id, workspace.name, machine))
+        let vm = self.vm_of(&workspace, handle).await?;
+        Ok(Guest::new(self.clone(), workspace.id, workspace.name, vm))
     }
 
     /// Waits until a VM that has just started may run its first command.
@@ -447,11 +445,7 @@ impl Session {
         self.shared().first_turns.take(id).await
     }
 
-    async fn machine_of(
-        &self,
-        workspace: &Workspace,
-        handle: Option<Handle>,
-    ) -> Result<Arc<dyn Machine>, OpError> {
+    async fn vm_of(&self, workspace: &Workspace, handle: Option<Handle>) -> Result<Arc<dyn Vm>, OpError> {
         let attaching = || self.unusable_vm_error(workspace);
         if workspace.out_of_reach.is_some() {
             return Err(attaching());
@@ -466,7 +460,7 @@ impl Session {
             Ok(Ok(live)) => Some(live.clone()),
         };
         match settled {
-            Some(Live::Up(machine)) => Ok(machine),
+            Some(Live::Up(vm)) => Ok(vm),
             Some(Live::Down | Live::Attaching) | None => {
                 // It stopped after it was admitted; report the same error as the admission would.
                 let state = self.shared().state();
@@ -488,12 +482,12 @@ impl Session {
 
     /// The facts about this host that matter for running VMs.
     pub async fn host_facts(&self) -> Result<HostFacts, OpError> {
-        let facts = self.shared().machines.facts().await;
+        let facts = self.shared().vms.facts().await;
         facts.map_err(|failure| OpError::HostUnfit { reason: failure.to_string() })
     }
 
     pub fn templates(&self) -> Vec<TemplateInfo> {
-        self.shared().machines.templates()
+        self.shared().vms.templates()
     }
 
     /// The workspaces that were made from an image and would be lost without it.

@@ -17,7 +17,6 @@ use crate::claims::Claims;
 use crate::first_turn::FirstTurns;
 use crate::ledger::{Description, Holds, LedgerError, Store, Written, write_workspace};
 use crate::lock::InstanceLock;
-use crate::machines::{ImageRef, MachineSpec, Machines};
 use crate::mail::MailStore;
 use crate::mcp_bridge::McpBridge;
 use crate::metrics::Metrics;
@@ -27,11 +26,12 @@ use crate::registry::{self, Registry, Status, VmIdentity, Workspace};
 use crate::run_dir::RunDirLock;
 use crate::runner::Handle;
 use crate::space::SpacePromises;
+use crate::vms::{ImageRef, VmSpec, Vms};
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    pub(crate) machines: Arc<dyn Machines>,
+    pub(crate) vms: Arc<dyn Vms>,
     state: Mutex<State>,
     /// Notified after every change of the registry, for those who watch workspaces.
     pub(crate) changed: watch::Sender<()>,
@@ -89,7 +89,7 @@ pub(crate) struct OnDisk {
 impl Shared {
     pub(crate) fn new(
         config: Config,
-        machines: Arc<dyn Machines>,
+        vms: Arc<dyn Vms>,
         on_disk: OnDisk,
         network: Network,
         mcp_bridge: Option<Arc<McpBridge>>,
@@ -113,7 +113,7 @@ impl Shared {
             state: Mutex::new(State { registry, runners: HashMap::new(), generation: 1 }),
             changed: watch::Sender::new(()),
             config,
-            machines,
+            vms,
             closing: CancellationToken::new(),
             ended: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -200,8 +200,8 @@ impl Shared {
         self.save_later.swap(false, Ordering::AcqRel) || self.store.is_behind()
     }
 
-    pub(crate) fn spec(&self, workspace: &Workspace) -> MachineSpec {
-        MachineSpec {
+    pub(crate) fn spec(&self, workspace: &Workspace) -> VmSpec {
+        VmSpec {
             id: workspace.id,
             hostname: workspace.name.hostname(),
             resources: workspace.resources,
@@ -214,7 +214,7 @@ impl Shared {
     }
 
     /// Writes into a new directory that it belongs to nobody, so that it is removed after a crash.
-    pub(crate) async fn describe_unowned(&self, spec: &MachineSpec, holds: Holds) -> Result<(), LedgerError> {
+    pub(crate) async fn describe_unowned(&self, spec: &VmSpec, holds: Holds) -> Result<(), LedgerError> {
         let (directory, description) = (spec.data_dir.clone(), Description::new(spec.id, 0, holds));
         let written = tokio::task::spawn_blocking(move || {
             let made = agentiso_host::files::make_private_dir(&directory);
@@ -228,14 +228,9 @@ impl Shared {
 
     /// The specification of a VM for the warm pool: like any other, with an id and an address that no workspace
     /// has, and without a name of its own.
-    pub(crate) fn standby_spec(
-        &self,
-        identity: VmIdentity,
-        image: ImageRef,
-        resources: Resources,
-    ) -> MachineSpec {
+    pub(crate) fn standby_spec(&self, identity: VmIdentity, image: ImageRef, resources: Resources) -> VmSpec {
         let VmIdentity { id, address } = identity;
-        MachineSpec {
+        VmSpec {
             id,
             hostname: "standby".to_owned(),
             resources,

@@ -13,9 +13,9 @@ use crate::ledger::{
     self, Found, Gathered, KeptContent, KeptWorkspace, LedgerError, Marker, Written, gather, keep_aside,
     keep_damaged, remove_marker, remove_temporary, team_directory,
 };
-use crate::machines::{MachineRecord, Machines, Stray};
 use crate::registry::{self, Books, Limits, Registry};
 use crate::sweep::Leftovers;
+use crate::vms::{Stray, VmRecord, Vms};
 
 /// Everything known before anything is changed.
 #[derive(Debug)]
@@ -25,13 +25,13 @@ pub(crate) struct Startup {
     pub(crate) leftovers: Leftovers,
     uncertain: BTreeSet<WorkspaceId>,
     /// VMs of workspaces that the ledger lists, as the host reports them.
-    running: BTreeMap<WorkspaceId, MachineRecord>,
+    running: BTreeMap<WorkspaceId, VmRecord>,
 }
 
 impl Startup {
     /// Reads everything, marks the directories that go into quarantine, and removes nothing. A newer ledger is an
     /// error, and then nothing was touched.
-    pub(crate) fn read(config: &Config, machines: &dyn Machines) -> Result<Self, LedgerError> {
+    pub(crate) fn read(config: &Config, vms: &dyn Vms) -> Result<Self, LedgerError> {
         let (paths, now) = (&config.paths, jiff::Timestamp::now());
         let found = ledger::read(&paths.state_file)?;
         remove_temporary(&paths.state_file)?;
@@ -39,7 +39,7 @@ impl Startup {
         let damaged = matches!(found, Found::Damaged { .. });
         let (written, deleted) = (Written::found(&survey), survey.deleted.clone());
         let mut gathered = gather(found, survey, now);
-        let strays = machines.strays();
+        let strays = vms.strays();
         let leftovers = leftovers(paths, &mut gathered, strays.clone(), deleted, now);
         if damaged {
             let kept = keep_aside(&paths.state_file, now)?;
@@ -59,24 +59,24 @@ impl Startup {
         Ok(Self { registry, written, leftovers, uncertain: gathered.uncertain, running })
     }
 
-    pub(crate) fn found(&self) -> FoundMachines {
-        FoundMachines { uncertain: self.uncertain.clone(), running: self.running.clone() }
+    pub(crate) fn found(&self) -> FoundVms {
+        FoundVms { uncertain: self.uncertain.clone(), running: self.running.clone() }
     }
 }
 
 /// Facts about a workspace that are not in its registry entry.
 #[derive(Debug)]
-pub(crate) struct FoundMachines {
+pub(crate) struct FoundVms {
     uncertain: BTreeSet<WorkspaceId>,
-    running: BTreeMap<WorkspaceId, MachineRecord>,
+    running: BTreeMap<WorkspaceId, VmRecord>,
 }
 
-impl FoundMachines {
+impl FoundVms {
     pub(crate) fn books(&self, id: &WorkspaceId) -> Books {
         if self.uncertain.contains(id) { Books::Uncertain } else { Books::Complete }
     }
 
-    pub(crate) fn machine(&self, id: &WorkspaceId) -> Option<&MachineRecord> {
+    pub(crate) fn vm(&self, id: &WorkspaceId) -> Option<&VmRecord> {
         self.running.get(id)
     }
 }
@@ -111,8 +111,7 @@ fn leftovers(
         if !known.contains(&stray.id) && !gathered.quarantine.workspaces.contains_key(&stray.id) {
             let reason = format!("its VM is running (pid {}) but has no directory here", stray.record.pid);
             gathered.lines.push(format!("workspace {} is in quarantine: {reason}", stray.id));
-            let kept =
-                KeptWorkspace { marker: Marker { since: now, reason }, content: KeptContent::MachineOnly };
+            let kept = KeptWorkspace { marker: Marker { since: now, reason }, content: KeptContent::VmOnly };
             gathered.quarantine.workspaces.insert(stray.id, kept);
         }
         known.insert(stray.id);

@@ -13,13 +13,13 @@ use agentiso_core::ids::WorkspaceId;
 use agentiso_host::files;
 use agentiso_host::strays::{remove_run_dir, stray_run_dirs};
 
-use crate::machines::Stray;
 use crate::shared::Shared;
+use crate::vms::Stray;
 
 /// Everything that is to be removed.
 #[derive(Debug)]
 pub(crate) struct Leftovers {
-    machines: Vec<Stray>,
+    vms: Vec<Stray>,
     /// Directories whose descriptions mark them for removal.
     directories: Vec<PathBuf>,
     /// Directories whose names mark them as deleted.
@@ -33,19 +33,19 @@ impl Leftovers {
     pub(crate) fn new(
         paths: &Paths,
         known: &BTreeSet<WorkspaceId>,
-        machines: Vec<Stray>,
+        vms: Vec<Stray>,
         directories: Vec<PathBuf>,
         deleted: Vec<PathBuf>,
     ) -> Self {
         let known: HashSet<WorkspaceId> = known.iter().copied().collect();
-        Self { machines, directories, deleted, run_dirs: stray_run_dirs(&paths.run, &known) }
+        Self { vms, directories, deleted, run_dirs: stray_run_dirs(&paths.run, &known) }
     }
 }
 
 pub(crate) async fn run(shared: Arc<Shared>, leftovers: Leftovers) {
-    for stray in &leftovers.machines {
+    for stray in &leftovers.vms {
         let (pid, run_dir) = (stray.record.pid, stray.run_dir.display());
-        match shared.machines.end_stray(stray).await {
+        match shared.vms.end_stray(stray).await {
             Ok(()) => tracing::warn!(pid, %run_dir, "killed a VM that was unfinished or being removed"),
             Err(error) => tracing::error!(pid, %run_dir, error, "cannot kill a VM"),
         }

@@ -7,7 +7,7 @@ use crate::shared::Shared;
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     let image = shared.config.storage.base_image.clone();
-    if let Err(failure) = shared.machines.image(&image) {
+    if let Err(failure) = shared.vms.image(&image) {
         tracing::info!(%failure, "cannot create templates yet");
         return;
     }
@@ -15,7 +15,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     tokio::select! {
         biased;
         () = shared.closing.cancelled() => {}
-        made = shared.machines.prepare(&image, resources) => match made {
+        made = shared.vms.prepare(&image, resources) => match made {
             Ok(()) => tracing::info!(%image, ?resources, "templates are ready"),
             Err(error) => tracing::warn!(%image, %error, "cannot create templates; VMs will cold boot instead"),
         },

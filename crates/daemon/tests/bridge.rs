@@ -13,7 +13,7 @@ use std::thread;
 use agentiso_daemon::{Daemon, SessionKind};
 use rustix::ioctl::{Setter, ioctl};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use support::{FakeHost, FakeMachines, config, eventually};
+use support::{FakeHost, FakeVms, config, eventually};
 
 const ID: &str = "00000002-0000-4000-8000-000000000000";
 const TAP: &str = "aiso00000002";
@@ -49,7 +49,7 @@ fn has_tap() -> bool {
 }
 
 /// Runs `tell` with a daemon at a bridge that found a VM which its ledger does not list.
-fn with_unknown_machine(tell: impl AsyncFnOnce(&Daemon, &FakeHost, i32) + Send) {
+fn with_unknown_vm(tell: impl AsyncFnOnce(&Daemon, &FakeHost, i32) + Send) {
     let told = thread::scope(|scope| {
         let told = scope.spawn(|| {
             enter_namespace().map_err(|error| format!("no network namespace can be made: {error}"))?;
@@ -63,12 +63,11 @@ fn with_unknown_machine(tell: impl AsyncFnOnce(&Daemon, &FakeHost, i32) + Send) 
                 let config = config(dir.path(), "[network]\nbackend = \"bridge\"\n");
                 let leftover = config.paths.run.join("00000003");
                 fs::create_dir_all(&leftover).unwrap();
-                let daemon =
-                    Daemon::open_with(config, Arc::new(FakeMachines(Arc::clone(&host)))).await.unwrap();
+                let daemon = Daemon::open_with(config, Arc::new(FakeVms(Arc::clone(&host)))).await.unwrap();
                 // The start sweeps the network first and removes this directory afterwards. Removals seen later are
                 // not the sweep's.
                 eventually("the end of the sweep", || !leftover.exists()).await;
-                assert!(has_tap(), "a machine is connected to it");
+                assert!(has_tap(), "a VM is connected to it");
                 tell(&daemon, &host, pid).await;
                 daemon.shutdown().await;
             });
@@ -85,7 +84,7 @@ fn with_unknown_machine(tell: impl AsyncFnOnce(&Daemon, &FakeHost, i32) + Send) 
 
 #[test]
 fn discarded_vm_leaves_no_tap_device() {
-    with_unknown_machine(async |daemon: &Daemon, host: &FakeHost, pid: i32| {
+    with_unknown_vm(async |daemon: &Daemon, host: &FakeHost, pid: i32| {
         daemon.open_session(SessionKind::Shell).discard(ID).await.unwrap();
         assert!(!host.lives(pid));
         assert!(!has_tap(), "{}", sh("ip -o link show"));
@@ -94,7 +93,7 @@ fn discarded_vm_leaves_no_tap_device() {
 
 #[test]
 fn discarding_an_ended_vm_removes_its_tap() {
-    with_unknown_machine(async |daemon: &Daemon, host: &FakeHost, pid: i32| {
+    with_unknown_vm(async |daemon: &Daemon, host: &FakeHost, pid: i32| {
         host.kill(pid, "it ended by itself");
         daemon.open_session(SessionKind::Shell).discard(ID).await.unwrap();
         assert!(!has_tap(), "{}", sh("ip -o link show"));

@@ -11,7 +11,7 @@ use agentiso_core::names::{NamePrefix, WorkspaceName, WorkspaceRef};
 use agentiso_daemon::{
     Daemon, ForkManyRequest, ForkRequest, Forked, OpError, Progress, Session, SessionKind,
 };
-use support::{FakeHost, FakeMachines, Fault, by_name, config, eventually, named, run_command, snap};
+use support::{FakeHost, FakeVms, Fault, by_name, config, eventually, named, run_command, snap};
 
 fn quiet() -> Progress {
     Progress::silent()
@@ -43,7 +43,7 @@ async fn fork(session: &Session, name: &str) -> Result<Forked, OpError> {
 /// A daemon with a running workspace `web` that holds `one`, remembers `me`, and has the memory snapshot `a` of
 /// that.
 async fn with_snapshot(root: &Path, host: &Arc<FakeHost>, more: &str) -> (Daemon, Session) {
-    let handle = Arc::new(FakeMachines(Arc::clone(host)));
+    let handle = Arc::new(FakeVms(Arc::clone(host)));
     let daemon = Daemon::open_with(config(root, more), handle).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &quiet()).await.unwrap();
@@ -195,7 +195,7 @@ async fn fork_batch_beyond_the_quota_makes_none() {
 async fn concurrent_fork_boots_are_limited_across_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let host = FakeHost::new(dir.path());
-    let handle = Arc::new(FakeMachines(Arc::clone(&host)));
+    let handle = Arc::new(FakeVms(Arc::clone(&host)));
     let limited = config(dir.path(), "[resources]\nmax_concurrent_forks = 2\n");
     let daemon = Daemon::open_with(limited, handle).await.unwrap();
     let shell = daemon.open_session(SessionKind::Shell);

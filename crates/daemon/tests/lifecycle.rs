@@ -12,7 +12,7 @@ use agentiso_core::network::PolicyChange;
 use agentiso_daemon::{
     CreateRequest, Daemon, ExecSpec, ForkRequest, LogKind, OpError, Progress, SessionKind,
 };
-use support::{FakeHost, FakeMachines, Fault, by_name, config, eventually, named, open, small, snap};
+use support::{FakeHost, FakeVms, Fault, by_name, config, eventually, named, open, small, snap};
 
 fn quiet() -> Progress {
     Progress::silent()
@@ -57,7 +57,7 @@ async fn vm_limit_of_the_host_holds() {
     let dir = tempfile::tempdir().unwrap();
     let host = FakeHost::new(dir.path());
     let limited = config(dir.path(), "[resources]\nmax_total_vms = 2\n");
-    let daemon = Daemon::open_with(limited, Arc::new(FakeMachines(Arc::clone(&host)))).await.unwrap();
+    let daemon = Daemon::open_with(limited, Arc::new(FakeVms(Arc::clone(&host)))).await.unwrap();
     let session = daemon.open_session(SessionKind::Shell);
     session.create(named("a"), &quiet()).await.unwrap();
     session.create(named("b"), &quiet()).await.unwrap();
@@ -209,7 +209,7 @@ async fn dead_vm_is_shown_as_stopped_with_reason() {
     tokio::task::yield_now().await;
     host.kill(pid, "signal 9");
     let error = running.await.unwrap().unwrap_err();
-    assert!(matches!(&error, OpError::MachineDied { reason, .. } if reason == "signal 9"), "{error}");
+    assert!(matches!(&error, OpError::VmDied { reason, .. } if reason == "signal 9"), "{error}");
     eventually("the stopped state", || session.list(None)[0].phase == Phase::Stopped).await;
     assert_eq!(session.list(None)[0].stop_reason.as_deref(), Some("signal 9"));
     session.start(&by_name("web"), &quiet()).await.unwrap();
@@ -265,7 +265,7 @@ async fn failed_save_is_retried_after_the_configured_interval() {
     let host = FakeHost::new(dir.path());
     let mut config = config(dir.path(), "");
     config.server.state_persist_interval_secs = 1;
-    let daemon = Daemon::open_with(config, Arc::new(FakeMachines(Arc::clone(&host)))).await.unwrap();
+    let daemon = Daemon::open_with(config, Arc::new(FakeVms(Arc::clone(&host)))).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &quiet()).await.unwrap();
     // A directory in the way keeps the new file from being written, so every save fails.

@@ -11,7 +11,7 @@ use agentiso_core::network::PolicyChange;
 use agentiso_daemon::{
     CreateRequest, Daemon, ForkRequest, PrepareRequest, Progress, SessionKind, WorkspaceInfo,
 };
-use support::{FakeHost, FakeMachines, by_name, config, eventually, named, snap};
+use support::{FakeHost, FakeVms, by_name, config, eventually, named, snap};
 
 /// Whether it may reach the internet, and other workspaces.
 fn access(info: &WorkspaceInfo) -> (bool, bool) {
@@ -34,8 +34,7 @@ fn prepare(name: &str, commands: &[&str]) -> PrepareRequest {
 async fn prepared_workspace_is_as_closed_as_before() {
     let dir = tempfile::tempdir().unwrap();
     let host = FakeHost::new(dir.path());
-    let daemon =
-        Daemon::open_with(config(dir.path(), ""), Arc::new(FakeMachines(host.clone()))).await.unwrap();
+    let daemon = Daemon::open_with(config(dir.path(), ""), Arc::new(FakeVms(host.clone()))).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     let quiet = Progress::silent();
     session.create(named("old"), &quiet).await.unwrap();
@@ -60,8 +59,7 @@ async fn prepared_workspace_is_as_closed_as_before() {
 async fn prepared_workspace_is_opened_by_keep_network() {
     let dir = tempfile::tempdir().unwrap();
     let host = FakeHost::new(dir.path());
-    let daemon =
-        Daemon::open_with(config(dir.path(), ""), Arc::new(FakeMachines(host.clone()))).await.unwrap();
+    let daemon = Daemon::open_with(config(dir.path(), ""), Arc::new(FakeVms(host.clone()))).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     let quiet = Progress::silent();
     session.prepare(prepare("gold", &[]), &quiet).await.unwrap();
@@ -78,8 +76,7 @@ async fn prepared_workspace_is_opened_by_keep_network() {
 async fn crash_while_preparing_leaves_the_policy_closed() {
     let dir = tempfile::tempdir().unwrap();
     let host = FakeHost::new(dir.path());
-    let daemon =
-        Daemon::open_with(config(dir.path(), ""), Arc::new(FakeMachines(host.clone()))).await.unwrap();
+    let daemon = Daemon::open_with(config(dir.path(), ""), Arc::new(FakeVms(host.clone()))).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &Progress::silent()).await.unwrap();
     let preparing = session.clone();
@@ -101,7 +98,7 @@ async fn network_defaults_apply_unless_the_creator_overrides() {
         let dir = tempfile::tempdir().unwrap();
         let text =
             format!("[network]\ndefault_allow_internet = {internet}\ndefault_allow_inter_vm = {inter_vm}\n");
-        let handle = Arc::new(FakeMachines(FakeHost::new(dir.path())));
+        let handle = Arc::new(FakeVms(FakeHost::new(dir.path())));
         let daemon = Daemon::open_with(config(dir.path(), &text), handle).await.unwrap();
         let session = daemon.open_session(SessionKind::Client);
         let quiet = Progress::silent();

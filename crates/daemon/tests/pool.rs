@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use agentiso_core::names::{ImageName, WorkspaceName};
 use agentiso_daemon::{CreateRequest, Daemon, Progress, Rung, SessionKind};
-use support::{FakeHost, FakeMachines, Fault, config, eventually};
+use support::{FakeHost, FakeVms, Fault, config, eventually};
 
 const POOL: &str = "[pool]\nenabled = true\nmin_size = 2\ntarget_free = 2\n";
 
 async fn open(root: &std::path::Path, host: &Arc<FakeHost>, more: &str) -> Daemon {
-    let machines = Arc::new(FakeMachines(Arc::clone(host)));
-    Daemon::open_with(config(root, &format!("{POOL}{more}")), machines).await.unwrap()
+    let vms = Arc::new(FakeVms(Arc::clone(host)));
+    Daemon::open_with(config(root, &format!("{POOL}{more}")), vms).await.unwrap()
 }
 
 /// A workspace of the default size.

@@ -13,7 +13,7 @@ use agentiso_core::team::{AgentStatus, RoleName, TASK_ASSIGNMENT, TeamName};
 use agentiso_daemon::{Daemon, Progress, QuarantineKind, RoleRequest, Session, SessionKind, TeamRequest};
 use serde_json::{Value, json};
 use support::{
-    FakeHost, FakeMachines, Fault, Volume, by_name, config, eventually, named, open, run_command, snap,
+    FakeHost, FakeVms, Fault, Volume, by_name, config, eventually, named, open, run_command, snap,
 };
 use tokio::runtime::Runtime;
 
@@ -60,7 +60,7 @@ async fn populate(daemon: &Daemon) {
 
 /// Checks that all workspaces exist, the VM is the same, and every snapshot can be restored.
 async fn assert_nothing_lost(session: &Session, host: &FakeHost, before: &[(i32, String)]) {
-    assert_eq!(host.processes(), before, "the machine runs on");
+    assert_eq!(host.processes(), before, "the VM runs on");
     session.adopt_all(true).await;
     let web = session.info(&by_name("web")).await.unwrap();
     assert_eq!((web.phase, web.ip.to_string()), (Phase::Running, "10.42.0.2".to_owned()));
@@ -149,7 +149,7 @@ fn changed_digits_of_a_ledger_lose_nothing() {
         until_crash(dir.path(), &host, async |daemon: Daemon| {
             let session = daemon.open_session(SessionKind::Client);
             let attached = || session.list(None).iter().any(|info| info.pid == Some(before[0].0));
-            eventually("the machine", attached).await;
+            eventually("the VM", attached).await;
             assert_eq!(host.processes(), before, "{mark}");
             session.adopt_all(true).await;
             let web = session.info(&by_name("web")).await.unwrap();
@@ -254,7 +254,7 @@ fn removed_ledger_lists_nothing_and_is_recoverable() {
         assert_eq!(db.changes.len(), 1, "{:?}", db.changes);
         assert_eq!(shell.recover("db").await.unwrap_err().code(), "not_in_quarantine");
         assert!(shell.quarantine().await.unwrap().is_empty());
-        eventually("the machine", || shell.list(None).iter().any(|info| info.phase == Phase::Running)).await;
+        eventually("the VM", || shell.list(None).iter().any(|info| info.phase == Phase::Running)).await;
         session.destroy(&by_name("db")).await.unwrap();
         session.adopt_all(true).await;
         let web = session.info(&by_name("web")).await.unwrap();
@@ -278,7 +278,7 @@ fn discard_removes_quarantined_data_for_good() {
         let session = daemon.open_session(SessionKind::Shell);
         let id = session.discard("web").await.unwrap();
         assert!(!dir.path().join("workspaces").join(&id).exists());
-        assert!(host.processes().is_empty(), "its machine is ended first");
+        assert!(host.processes().is_empty(), "its VM is ended first");
         assert_eq!(session.quarantine().await.unwrap().len(), 1);
         assert_eq!(session.discard("web").await.unwrap_err().code(), "not_in_quarantine");
         // Its address is free again, and the address of the other one stays reserved.
@@ -342,8 +342,8 @@ fn renamed_state_file_loses_nothing() {
     let mut renamed = config(dir.path(), "");
     renamed.paths.state_file = dir.path().join("ledger.json");
     runtime().block_on(async {
-        let machines = Arc::new(FakeMachines(Arc::clone(&host)));
-        let daemon = Daemon::open_with(renamed, machines).await.unwrap();
+        let vms = Arc::new(FakeVms(Arc::clone(&host)));
+        let daemon = Daemon::open_with(renamed, vms).await.unwrap();
         assert!(daemon.open_session(SessionKind::Shell).list(None).is_empty());
         assert_eq!(host.processes(), before);
         daemon.shutdown().await;

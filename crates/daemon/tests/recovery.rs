@@ -12,7 +12,7 @@ use agentiso_core::ids::SnapshotId;
 use agentiso_core::lifecycle::{Phase, PublicState};
 use agentiso_daemon::{Daemon, ExecSpec, LockError, OpError, OpenError, Progress, SessionKind};
 use support::{
-    FakeHost, FakeMachines, Fault, Volume, by_name, config, eventually, named, open, run_command, snap,
+    FakeHost, FakeVms, Fault, Volume, by_name, config, eventually, named, open, run_command, snap,
 };
 use tokio::runtime::Runtime;
 
@@ -50,7 +50,7 @@ fn running_vms_are_reattached_after_a_crash() {
         // Its owner is a ghost: adoption works at once.
         assert_eq!(session.adopt_all(false).await.adopted.len(), 1);
         session.guest(&by_name("web")).await.unwrap().exec(ExecSpec::shell("hi")).await.unwrap();
-        assert_eq!(host.processes(), before, "the machine is the same");
+        assert_eq!(host.processes(), before, "the VM is the same");
         // The death of a reattached VM is noticed as well.
         host.kill(before[0].0, "signal 9");
         eventually("the stopped state", || session.list(None)[0].phase == Phase::Stopped).await;
@@ -99,9 +99,9 @@ fn unreachable_vms_run_on_and_are_reattached() {
         assert!(refused.to_string().contains("told to fail") && refused.retryable(), "{refused}");
         let refused = session.snapshot(&by_name("web"), snap("a"), false, &Progress::silent()).await;
         assert_eq!(refused.unwrap_err().code(), "guest_unreachable");
-        eventually("the machine", || reason().is_none()).await;
+        eventually("the VM", || reason().is_none()).await;
         session.guest(&by_name("web")).await.unwrap();
-        assert_eq!(host.processes(), before, "the same machine");
+        assert_eq!(host.processes(), before, "the same VM");
     });
 }
 
@@ -282,13 +282,12 @@ async fn shared_run_directory_is_refused() {
     session.create(named("web"), &Progress::silent()).await.unwrap();
     let before = host.processes();
     let shared = format!("[vm]\nrun_dir = {:?}\n", daemon.config().paths.run);
-    let second =
-        Daemon::open_with(config(other.path(), &shared), Arc::new(FakeMachines(Arc::clone(&host)))).await;
+    let second = Daemon::open_with(config(other.path(), &shared), Arc::new(FakeVms(Arc::clone(&host)))).await;
     let error = second.expect_err("it must not start");
     assert!(matches!(error, OpenError::RunDir(_)), "{error}");
     let state_file = dir.path().canonicalize().unwrap().join("state.json");
     assert!(error.to_string().contains(state_file.to_str().unwrap()), "{error}");
-    assert_eq!(host.processes(), before, "no machine is touched");
+    assert_eq!(host.processes(), before, "no VM is touched");
     drop(session);
     daemon.shutdown().await;
 }
@@ -353,7 +352,7 @@ async fn newer_ledger_and_second_daemon_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let host = FakeHost::new(dir.path());
     let daemon = open(dir.path(), &host).await;
-    let second = Daemon::open_with(config(dir.path(), ""), Arc::new(FakeMachines(Arc::clone(&host)))).await;
+    let second = Daemon::open_with(config(dir.path(), ""), Arc::new(FakeVms(Arc::clone(&host)))).await;
     let Err(OpenError::Lock(LockError::Held { pid, .. })) = second else {
         panic!("two daemons on one state")
     };
@@ -361,7 +360,7 @@ async fn newer_ledger_and_second_daemon_are_refused() {
     daemon.shutdown().await;
 
     fs::write(dir.path().join("state.json"), "{\"schema_version\": 99}").unwrap();
-    let newer = Daemon::open_with(config(dir.path(), ""), Arc::new(FakeMachines(host))).await;
+    let newer = Daemon::open_with(config(dir.path(), ""), Arc::new(FakeVms(host))).await;
     let error = newer.expect_err("it must not start").to_string();
     assert!(error.contains("newer"), "{error}");
     assert_eq!(fs::read_to_string(dir.path().join("state.json")).unwrap(), "{\"schema_version\": 99}");

@@ -61,7 +61,7 @@ enum Step {
     HangUp {
         session: usize,
     },
-    MachineDies {
+    VmDies {
         pick: usize,
     },
     Write {
@@ -138,7 +138,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (session.clone(), pick.clone(), any::<bool>())
             .prop_map(|(session, pick, force)| Step::Adopt { session, pick, force }),
         1 => session.prop_map(|session| Step::HangUp { session }),
-        1 => pick.clone().prop_map(|pick| Step::MachineDies { pick }),
+        1 => pick.clone().prop_map(|pick| Step::VmDies { pick }),
         4 => (pick, 0..100u8).prop_map(|(pick, text)| Step::Write { pick, text }),
         10 => snapshot_step().prop_map(Step::OnSnapshots),
         3 => (snapshot_step(), 0..4000u64)
@@ -329,7 +329,7 @@ impl System {
             Step::HangUp { session } => {
                 self.sessions[session] = self.daemon.open_session(SessionKind::Client);
             }
-            Step::MachineDies { pick } => {
+            Step::VmDies { pick } => {
                 let processes = host.processes();
                 if !processes.is_empty() {
                     host.kill(processes[pick % processes.len()].0, "signal 9");
@@ -354,7 +354,7 @@ impl System {
         let Self { runtime, daemon, sessions, model } = self;
         if orderly {
             runtime.block_on(daemon.clone().shutdown());
-            assert!(host.processes().is_empty(), "a machine outlived an orderly shutdown");
+            assert!(host.processes().is_empty(), "a VM outlived an orderly shutdown");
         }
         // The lock is released with the last handle, and tasks hold handles.
         drop(runtime);

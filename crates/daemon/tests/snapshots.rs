@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agentiso_core::lifecycle::Phase;
 use agentiso_daemon::{Daemon, OpError, Progress, Rung, Session, SessionKind, WorkspaceInfo};
-use support::{FakeHost, FakeMachines, Fault, Volume, by_name, config, named, open, run_command, snap};
+use support::{FakeHost, FakeVms, Fault, Volume, by_name, config, named, open, run_command, snap};
 
 fn quiet() -> Progress {
     Progress::silent()
@@ -74,7 +74,7 @@ async fn disk_snapshot_restores_a_running_workspace() {
     assert_eq!((made.snapshot.has_memory, made.snapshot.current, made.snapshot.parent), (false, true, None));
     assert_eq!(made.pause, Duration::from_millis(7));
     assert_eq!(session.snapshots(&by_name("web")).await.unwrap()[0].used_bytes, Some(3));
-    assert_eq!(made.workspace.pid, pid, "the machine runs on");
+    assert_eq!(made.workspace.pid, pid, "the VM runs on");
 
     run_command(&session, "web", "write two").await.unwrap();
     let diff = session.diff_snapshot(&by_name("web"), &snap("a"), &quiet()).await.unwrap();
@@ -154,7 +154,7 @@ async fn stopped_workspace_can_be_restored_but_not_snapshotted() {
 async fn impossible_snapshot_requests_are_refused_beforehand() {
     let dir = tempfile::tempdir().unwrap();
     let host = FakeHost::new(dir.path());
-    let handle = Arc::new(FakeMachines(Arc::clone(&host)));
+    let handle = Arc::new(FakeVms(Arc::clone(&host)));
     let limited = config(dir.path(), "[resources]\nmax_snapshots_per_workspace = 2\n");
     let daemon = Daemon::open_with(limited, handle).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);

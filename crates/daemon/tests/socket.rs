@@ -238,7 +238,7 @@ async fn socket_shutdown_waits_for_all_vms() {
     let client = control(dir.path()).await;
     let ending = tokio::spawn(client.shutdown());
     serving.await.unwrap();
-    assert!(!ending.is_finished(), "the machine is still going down");
+    assert!(!ending.is_finished(), "the VM is still going down");
     daemon.shutdown().await;
     ending.await.unwrap().unwrap();
     assert!(host.processes().is_empty());

@@ -10,7 +10,7 @@ use agentiso_core::team::{AgentStatus, RoleName, TeamName, TeamState};
 use agentiso_daemon::{Daemon, OpError, Progress, RoleRequest, Session, SessionKind, TeamRequest};
 use agentiso_vault::Vault;
 use agentiso_vault::board::{Board, BoardError, NewTask};
-use support::{FakeHost, FakeMachines, Fault, config, eventually};
+use support::{FakeHost, FakeVms, Fault, config, eventually};
 use tokio::sync::mpsc;
 
 fn team() -> TeamName {
@@ -43,12 +43,12 @@ fn claim(vault: &Vault) -> Result<(), BoardError> {
 #[tokio::test]
 async fn team_beyond_the_vm_limit_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let host = Arc::new(FakeMachines(FakeHost::new(dir.path())));
+    let host = Arc::new(FakeVms(FakeHost::new(dir.path())));
     let limited = config(dir.path(), "[resources]\nmax_total_vms = 2\n");
     let daemon = Daemon::open_with(limited, host).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     let refused = session.create_team(of(&["a", "b", "c"]), &Progress::silent()).await.unwrap_err();
-    assert!(matches!(refused, OpError::TooManyMachines { used: 0, limit: 2 }), "{refused}");
+    assert!(matches!(refused, OpError::TooManyVms { used: 0, limit: 2 }), "{refused}");
     session.create_team(of(&["a", "b"]), &Progress::silent()).await.unwrap();
     daemon.shutdown().await;
 }
@@ -57,8 +57,7 @@ async fn team_beyond_the_vm_limit_is_refused() {
 async fn team_state_is_shown_from_create_to_destroy() {
     let dir = tempfile::tempdir().unwrap();
     let host = FakeHost::new(dir.path());
-    let daemon =
-        Daemon::open_with(config(dir.path(), ""), Arc::new(FakeMachines(host.clone()))).await.unwrap();
+    let daemon = Daemon::open_with(config(dir.path(), ""), Arc::new(FakeVms(host.clone()))).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     let shown = || session.team_info("alpha").map(|info| (info.state, info.members[0].status));
 
@@ -92,8 +91,7 @@ async fn team_state_is_shown_from_create_to_destroy() {
 async fn team_vms_are_destroyed_concurrently() {
     let dir = tempfile::tempdir().unwrap();
     let host = FakeHost::new(dir.path());
-    let daemon =
-        Daemon::open_with(config(dir.path(), ""), Arc::new(FakeMachines(host.clone()))).await.unwrap();
+    let daemon = Daemon::open_with(config(dir.path(), ""), Arc::new(FakeVms(host.clone()))).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     let eight = ["a", "b", "c", "d", "e", "f", "g", "h"];
     session.create_team(of(&eight), &Progress::silent()).await.unwrap();
@@ -111,7 +109,7 @@ async fn board_change_outlives_its_cancelled_call() {
     let notes = dir.path().join("notes");
     std::fs::create_dir(&notes).unwrap();
     let vault = format!("[vault]\nenabled = true\npath = \"{}\"\n", notes.display());
-    let host = Arc::new(FakeMachines(FakeHost::new(dir.path())));
+    let host = Arc::new(FakeVms(FakeHost::new(dir.path())));
     let daemon = Daemon::open_with(config(dir.path(), &vault), host).await.unwrap();
     let session = daemon.open_session(SessionKind::Client);
     session.create_team(of(&["lead"]), &Progress::silent()).await.unwrap();

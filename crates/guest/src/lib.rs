@@ -15,11 +15,11 @@ pub mod exec;
 pub mod files;
 pub mod init;
 pub mod jobs;
-pub mod machine;
 pub mod port;
 pub mod server;
 pub mod service;
 pub mod spawn;
+pub mod system;
 pub mod transport;
 
 mod local;

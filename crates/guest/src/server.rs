@@ -22,9 +22,9 @@ use tower::Service as _;
 
 use crate::args::InheritedFds;
 use crate::console;
-use crate::machine::{Machine, NoMachine, Vm, wait_for};
 use crate::port::{self, Port};
 use crate::service::Agent;
+use crate::system::{NoSystem, System, Vm, wait_for};
 use crate::transport::Transport;
 
 /// Threads for calls that block: one for each file call, a few for changes of the guest.
@@ -55,14 +55,14 @@ pub enum ServeError {
 }
 
 /// Serves a transport until the host can never connect again.
-pub async fn serve<T: Transport>(transport: T, machine: Arc<dyn Machine>) -> Result<(), ServeError> {
-    let agent = Arc::new(Agent::new(machine));
+pub async fn serve<T: Transport>(transport: T, system: Arc<dyn System>) -> Result<(), ServeError> {
+    let agent = Arc::new(Agent::new(system));
     let mut acceptor = Acceptor::new(transport);
     loop {
         match acceptor.accept().await {
             Ok(link) => {
                 // Before anything else: until then, restored VMs of one template draw the same random numbers.
-                agent.machine().stir(link.nonce());
+                agent.system().stir(link.nonce());
                 serve_connection(link, &agent).await;
             }
             Err(AcceptError::HungUp) => {
@@ -74,7 +74,7 @@ pub async fn serve<T: Transport>(transport: T, machine: Arc<dyn Machine>) -> Res
             Err(error @ (AcceptError::Stream(_) | AcceptError::Gone)) => return Err(ServeError::Link(error)),
         }
         if agent.is_shut_down() {
-            agent.machine().power_off();
+            agent.system().power_off();
         }
     }
 }
@@ -138,13 +138,13 @@ async fn overdue(agent: &Agent) {
 /// Runs the agent in a VM, on its virtio-serial port.
 pub fn run_agent(fds: InheritedFds) -> Result<(), Box<dyn Error>> {
     bound_heap();
-    let machine = Arc::new(Vm::new(fds)?);
+    let system = Arc::new(Vm::new(fds)?);
     let runtime = build_runtime()?;
     runtime.block_on(async {
         let device = wait_for(PORT_DEADLINE, port::find)?.ok_or("the VM has no port for its agent")?;
         let port = Port::open(&device)?;
         console::log(format_args!("{} serves {}", env!("CARGO_PKG_VERSION"), device.display()));
-        serve(port, machine).await?;
+        serve(port, system).await?;
         Ok(())
     })
 }
@@ -155,7 +155,7 @@ pub fn run_on_socket(fd: i32) -> Result<(), Box<dyn Error>> {
     let socket = StdUnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
     socket.set_nonblocking(true)?;
     build_runtime()?.block_on(async {
-        serve(UnixStream::from_std(socket)?, Arc::new(NoMachine)).await?;
+        serve(UnixStream::from_std(socket)?, Arc::new(NoSystem)).await?;
         Ok(())
     })
 }

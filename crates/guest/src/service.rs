@@ -21,8 +21,8 @@ use crate::exec::{self, BackgroundTasks, ExecError, Variables};
 use crate::files;
 use crate::jobs::Jobs;
 use crate::local::Waiting;
-use crate::machine::{Machine, MachineError};
 use crate::spawn::SpawnError;
+use crate::system::{System, SystemError};
 use file_calls::{file_status, parse_path};
 
 /// The most queued messages of one transfer between a thread and the connection.
@@ -31,7 +31,7 @@ const QUEUED_MESSAGES: usize = 4;
 /// The state that all calls share.
 #[derive(Debug)]
 pub struct Agent {
-    machine: Arc<dyn Machine>,
+    system: Arc<dyn System>,
     execs: Arc<Semaphore>,
     file_calls: Arc<Semaphore>,
     waiting_file_calls: Semaphore,
@@ -50,12 +50,12 @@ type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Agent {
     /// An agent for this VM, or for none.
-    pub fn new(machine: Arc<dyn Machine>) -> Self {
+    pub fn new(system: Arc<dyn System>) -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let started = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
         let background = BackgroundTasks::default();
         Self {
-            machine,
+            system,
             execs: Arc::new(Semaphore::new(limits::MAX_CONCURRENT_EXECS)),
             file_calls: Arc::new(Semaphore::new(limits::MAX_CONCURRENT_FILE_CALLS)),
             waiting_file_calls: Semaphore::new(limits::MAX_WAITING_FILE_CALLS),
@@ -81,8 +81,8 @@ impl Agent {
     }
 
     /// The VM that the calls are about.
-    pub fn machine(&self) -> &dyn Machine {
-        &*self.machine
+    pub fn system(&self) -> &dyn System {
+        &*self.system
     }
 
     /// Checks that commands and files can be used: the root file system is attached, and the VM is not shutting down.
@@ -90,7 +90,7 @@ impl Agent {
         if self.is_shut_down() {
             return Err(ErrorCode::ShuttingDown.status("the VM is shutting down"));
         }
-        match self.machine.stage() {
+        match self.system.stage() {
             v1::Stage::Rooted => Ok(()),
             v1::Stage::Bare | v1::Stage::Unspecified => {
                 Err(ErrorCode::NotRooted.status("no disk is attached"))
@@ -99,12 +99,12 @@ impl Agent {
     }
 
     /// Runs blocking work for a call about the VM.
-    async fn on_machine<T: Send + 'static>(
+    async fn on_system<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&dyn Machine) -> Result<T, MachineError> + Send + 'static,
+        work: impl FnOnce(&dyn System) -> Result<T, SystemError> + Send + 'static,
     ) -> Answer<T> {
-        let machine = Arc::clone(&self.machine);
-        let result = blocking(move || work(&*machine)).await?;
+        let system = Arc::clone(&self.system);
+        let result = blocking(move || work(&*system)).await?;
         result.map(Response::new).map_err(|error| error.code().status(chain(&error)))
     }
 }
@@ -174,28 +174,28 @@ impl Guest for Agent {
             protocol,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             features: version::FEATURES.iter().map(|feature| (*feature).to_owned()).collect(),
-            boot_id: self.machine.boot_id(),
-            stage: self.machine.stage().into(),
-            init_mode: self.machine.init_mode().into(),
+            boot_id: self.system.boot_id(),
+            stage: self.system.stage().into(),
+            init_mode: self.system.init_mode().into(),
             agent_start_ns: self.started_ns,
         }))
     }
 
     async fn attach_root(&self, request: Request<v1::AttachRootRequest>) -> Answer<v1::AttachRootResponse> {
         let request = request.into_inner();
-        self.on_machine(move |machine| machine.attach_root(&request)).await
+        self.on_system(move |system| system.attach_root(&request)).await
     }
 
     async fn identify(&self, request: Request<v1::IdentifyRequest>) -> Answer<v1::IdentifyResponse> {
         self.ready()?;
         let request = request.into_inner();
-        self.on_machine(move |machine| machine.identify(&request)).await
+        self.on_system(move |system| system.identify(&request)).await
     }
 
     async fn grow_root(&self, request: Request<v1::GrowRootRequest>) -> Answer<v1::GrowRootResponse> {
         self.ready()?;
         let expected = request.into_inner().expected_bytes;
-        self.on_machine(move |machine| machine.grow_root(expected)).await
+        self.on_system(move |system| system.grow_root(expected)).await
     }
 
     async fn exec(&self, request: Request<v1::ExecRequest>) -> Answer<Self::ExecStream> {
@@ -312,7 +312,7 @@ impl Guest for Agent {
 
     async fn catch_up(&self, request: Request<v1::CatchUpRequest>) -> Answer<v1::CatchUpResponse> {
         let request = request.into_inner();
-        self.on_machine(move |machine| machine.catch_up(&request)).await
+        self.on_system(move |system| system.catch_up(&request)).await
     }
 
     async fn sync(&self, _request: Request<v1::SyncRequest>) -> Answer<v1::SyncResponse> {
@@ -346,12 +346,12 @@ impl Guest for Agent {
     }
 
     async fn memory_info(&self, _request: Request<v1::MemoryInfoRequest>) -> Answer<v1::MemoryInfoResponse> {
-        self.on_machine(|_machine| crate::machine::memory_info()).await
+        self.on_system(|_system| crate::system::memory_info()).await
     }
 
     async fn shutdown(&self, request: Request<v1::ShutdownRequest>) -> Answer<v1::ShutdownResponse> {
         let grace_ms = request.into_inner().grace_ms.min(limits::MAX_SHUTDOWN_GRACE_MS);
-        let answer = self.on_machine(move |machine| machine.quiesce(grace_ms)).await?;
+        let answer = self.on_system(move |system| system.quiesce(grace_ms)).await?;
         self.shut_down.cancel();
         Ok(answer)
     }

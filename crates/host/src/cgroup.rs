@@ -36,7 +36,7 @@ const CONTROLLERS: [&str; 2] = ["memory", "pids"];
 const MORE_CONTROLLERS: [&str; 2] = ["cpu", "io"];
 
 const DAEMON: &str = "agentiso-daemon";
-const MACHINE: &str = "agentiso-machine-";
+const VM: &str = "agentiso-machine-";
 
 /// Part of the name of a helper's group, in place of a run directory's name, which never begins like this.
 const HELPER: &str = "helper-";
@@ -209,7 +209,7 @@ impl Cgroups {
             enable(&dir.join(CONTROL), &place.offered)?;
         }
         let mark = hex(&Sha256::digest(run_root.as_os_str().as_bytes())[..4]);
-        Ok(Self { dir: dir.clone(), prefix: format!("{MACHINE}{mark}-") })
+        Ok(Self { dir: dir.clone(), prefix: format!("{VM}{mark}-") })
     }
 
     /// Makes the group of the VM with that run directory.
@@ -333,7 +333,7 @@ impl Home {
     /// `None` if the process is in no cgroup for a VM or helper.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let dir = dir_of(pid).ok()?;
-        dir.file_name()?.to_str()?.starts_with(MACHINE).then_some(Self(dir))
+        dir.file_name()?.to_str()?.starts_with(VM).then_some(Self(dir))
     }
 
     /// Removes the cgroup. The process must have ended.

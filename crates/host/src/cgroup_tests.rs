@@ -126,7 +126,7 @@ async fn vm_starts_inside_its_limited_cgroup() {
     assert_eq!(read(&own.join("cpu.max")), "300000 100000");
     assert!(!own.join("io.weight").exists());
     let name = own.file_name().unwrap().to_str().unwrap();
-    assert!(name.starts_with(MACHINE) && name.ends_with("-0f8fad5b"), "{name}");
+    assert!(name.starts_with(VM) && name.ends_with("-0f8fad5b"), "{name}");
     assert_eq!(read(&own.join("memory.max")), ((2 * 1024 + OVERHEAD_MB) << 20).to_string());
     assert_eq!(read(&own.join("pids.max")), "130");
 
@@ -222,7 +222,7 @@ fn only_own_empty_cgroups_are_removed() {
 /// Uses the kernel itself, as far as possible without controllers: membership, and the removal of a group.
 #[tokio::test]
 async fn real_cgroup_is_removed_with_its_process() {
-    let name = random(&format!("{MACHINE}test-"));
+    let name = random(&format!("{VM}test-"));
     let group = match real_group(&name) {
         Ok(group) => group,
         Err(reason) => return record_skip(&format!("no cgroup can be made here: {reason}")),
@@ -270,7 +270,7 @@ async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn helper_group_goes_with_the_helper() {
-    let name = random(&format!("{MACHINE}test-{HELPER}"));
+    let name = random(&format!("{VM}test-{HELPER}"));
     let group = match real_group(&name) {
         Ok(group) => group,
         Err(reason) => return record_skip(&format!("no cgroup can be made here: {reason}")),
@@ -293,7 +293,7 @@ async fn leftover_helpers_are_ended_with_their_groups() {
     let Ok(own) = dir_of(std::process::id()) else {
         return record_skip("this host has no cgroup v2 hierarchy");
     };
-    let groups = Cgroups { dir: own, prefix: random(&format!("{MACHINE}test-")) };
+    let groups = Cgroups { dir: own, prefix: random(&format!("{VM}test-")) };
     let mut left = Vec::new();
     for name in [HELPER, ""] {
         let made = real_group(&random(&format!("{}{name}", groups.prefix)));
@@ -305,9 +305,9 @@ async fn leftover_helpers_are_ended_with_their_groups() {
         left.push((dir, launch(&["-c", "exec sleep 1000"], log.path(), Some(group))));
     }
     groups.remove_leftovers();
-    let [(helper, ended), (machine, running)] = &left[..] else { unreachable!() };
+    let [(helper, ended), (vm, running)] = &left[..] else { unreachable!() };
     assert!(!helper.exists() && ended.has_exited());
-    assert!(machine.exists() && !running.has_exited(), "machines are looked for by others");
+    assert!(vm.exists() && !running.has_exited(), "VMs are looked for by others");
     running.kill();
     for (_, process) in &left {
         process.wait().await;

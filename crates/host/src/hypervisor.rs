@@ -25,8 +25,7 @@ use crate::fault;
 use crate::files::FileError;
 use crate::hex;
 use crate::jail::{self, Jail, JailError};
-use crate::machine::{Machine, Parts, Recorder, Source, room};
-use crate::process::{MachineRecord, Process, ProcessError, host_boot_id};
+use crate::process::{Process, ProcessError, VmRecord, host_boot_id};
 use crate::progress::Progress;
 use crate::qemu::argv::{Begin, Memory, Shape};
 use crate::qemu::kernel_args::kernel_args;
@@ -34,11 +33,12 @@ use crate::qemu::version::{Qemu, QemuError};
 use crate::qmp::{Event, QmpClient, QmpError};
 use crate::snapshot::take::Taking;
 use crate::snapshot::{Comparison, SnapshotError, compact, compare, memory};
-use crate::spec::{Booted, MachineSpec};
+use crate::spec::{Booted, VmSpec};
 use crate::strays::{self, Says, Stray};
 use crate::templates::Templates;
 use crate::templates::key::{HostInputs, Inputs};
 use crate::templates::store::{Store, Template};
+use crate::vm::{Parts, Recorder, Source, Vm, room};
 
 /// If KVM works, a kernel is up in a second or two; if not, it is not up in an hour.
 const PROBE_DEADLINE: Duration = Duration::from_secs(20);
@@ -207,19 +207,19 @@ impl Hypervisor {
 
     /// Makes a disk and starts a VM on it in the fastest available way. On an error, or when the future is dropped,
     /// everything is removed.
-    pub async fn create(&self, spec: &MachineSpec, progress: &Progress) -> Result<Booted, BootError> {
+    pub async fn create(&self, spec: &VmSpec, progress: &Progress) -> Result<Booted, BootError> {
         self.ladder(spec, progress).create().await
     }
 
     /// Starts a VM on its existing disk.
-    pub async fn start(&self, spec: &MachineSpec, progress: &Progress) -> Result<Booted, BootError> {
+    pub async fn start(&self, spec: &VmSpec, progress: &Progress) -> Result<Booted, BootError> {
         self.come_up(spec, Ok(None), progress).await
     }
 
     /// Starts a VM in the state of a snapshot. The workspace must not have a running VM.
     pub async fn restore(
         &self,
-        spec: &MachineSpec,
+        spec: &VmSpec,
         snapshot: SnapshotId,
         progress: &Progress,
     ) -> Result<Booted, BootError> {
@@ -233,16 +233,16 @@ impl Hypervisor {
     /// source is needed afterwards.
     pub async fn branch(
         &self,
-        source: &MachineSpec,
+        source: &VmSpec,
         snapshot: SnapshotId,
-        fork: &MachineSpec,
+        fork: &VmSpec,
     ) -> Result<(), SnapshotError> {
         Qcow2Storage.fork(&source.data_dir, snapshot, &fork.data_dir).await?;
         Ok(memory::link(&source.data_dir, snapshot, &fork.data_dir)?)
     }
 
     /// Starts the VM of a workspace that [`Hypervisor::branch`] made.
-    pub async fn create_branch(&self, fork: &MachineSpec, progress: &Progress) -> Result<Booted, BootError> {
+    pub async fn create_branch(&self, fork: &VmSpec, progress: &Progress) -> Result<Booted, BootError> {
         let memory = memory::of_fork(&fork.data_dir, &self.memory_inputs(fork));
         let booted = self.come_up(fork, memory, progress).await?;
         memory::unlink(&fork.data_dir)?;
@@ -251,7 +251,7 @@ impl Hypervisor {
 
     async fn come_up(
         &self,
-        spec: &MachineSpec,
+        spec: &VmSpec,
         memory: Result<Option<Template>, String>,
         progress: &Progress,
     ) -> Result<Booted, BootError> {
@@ -263,15 +263,11 @@ impl Hypervisor {
     }
 
     /// Lets a stopped guest go on, or returns which space is missing for that.
-    pub async fn go_on(
-        &self,
-        spec: &MachineSpec,
-        machine: &Machine,
-    ) -> Result<Option<String>, SnapshotError> {
+    pub async fn go_on(&self, spec: &VmSpec, vm: &Vm) -> Result<Option<String>, SnapshotError> {
         let missing = room::missing(spec)?;
         if missing.is_none() {
-            room::watch(spec, machine.qmp()).await;
-            machine.wake().await?;
+            room::watch(spec, vm.qmp()).await;
+            vm.wake().await?;
         }
         Ok(missing)
     }
@@ -280,15 +276,15 @@ impl Hypervisor {
         &self.inner.inputs
     }
 
-    fn memory_inputs(&self, spec: &MachineSpec) -> Inputs {
+    fn memory_inputs(&self, spec: &VmSpec) -> Inputs {
         memory::inputs(&self.inner.inputs, spec.shape())
     }
 
     /// Takes a snapshot of a running VM. Returns how long its guest was stopped.
     pub async fn snapshot(
         &self,
-        spec: &MachineSpec,
-        machine: &Machine,
+        spec: &VmSpec,
+        vm: &Vm,
         snapshot: SnapshotId,
         include_memory: bool,
         progress: &Progress,
@@ -298,91 +294,91 @@ impl Hypervisor {
             inputs: &self.inner.inputs,
             run_root: &self.inner.run_dir,
             spec,
-            machine,
+            vm,
             progress,
         };
         let pause = taking.run(snapshot, include_memory).await;
         // The guest may write to another file after a success or a failure.
-        room::watch(spec, machine.qmp()).await;
+        room::watch(spec, vm.qmp()).await;
         pause
     }
 
-    /// Removes a snapshot and frees the space that only it used. `machine` is given if the VM runs.
+    /// Removes a snapshot and frees the space that only it used. `vm` is given if the VM runs.
     pub async fn delete_snapshot(
         &self,
-        spec: &MachineSpec,
-        machine: Option<&Machine>,
+        spec: &VmSpec,
+        vm: Option<&Vm>,
         snapshot: SnapshotId,
     ) -> Result<(), SnapshotError> {
         memory::remove(&spec.data_dir, snapshot)?;
         Qcow2Storage.forget_snapshot(&spec.data_dir, snapshot).await?;
-        self.compact(spec, machine).await;
+        self.compact(spec, vm).await;
         Ok(())
     }
 
-    /// Compares a workspace's disk with a snapshot of it. `machine` is given if the VM runs.
+    /// Compares a workspace's disk with a snapshot of it. `vm` is given if the VM runs.
     pub async fn diff(
         &self,
-        spec: &MachineSpec,
-        machine: Option<&Machine>,
+        spec: &VmSpec,
+        vm: Option<&Vm>,
         snapshot: SnapshotId,
         cancelled: &CancellationToken,
     ) -> Result<Comparison, SnapshotError> {
         let dir = &spec.data_dir;
-        let Some(machine) = machine else {
+        let Some(vm) = vm else {
             return compare::compare(dir, snapshot, None, cancelled).await;
         };
         // The head of a running VM cannot be read from outside, so it is frozen in a temporary snapshot.
         let now = SnapshotId::random();
-        self.snapshot(spec, machine, now, false, &Progress::silent()).await?;
+        self.snapshot(spec, vm, now, false, &Progress::silent()).await?;
         let compared = compare::compare(dir, snapshot, Some(now), cancelled).await;
-        self.delete_snapshot(spec, Some(machine), now).await?;
+        self.delete_snapshot(spec, Some(vm), now).await?;
         compared
     }
 
     /// Finishes or undoes operations that a crash interrupted, and removes snapshots that are not among the known ones.
     pub async fn settle(
         &self,
-        spec: &MachineSpec,
-        machine: Option<&Machine>,
+        spec: &VmSpec,
+        vm: Option<&Vm>,
         known: &[SnapshotId],
     ) -> Result<(), SnapshotError> {
-        let head = match machine {
-            Some(machine) => Some(machine.qmp().disk_head(&spec.data_dir).await?.file),
+        let head = match vm {
+            Some(vm) => Some(vm.qmp().disk_head(&spec.data_dir).await?.file),
             None => None,
         };
         Qcow2Storage.settle(&spec.data_dir, head.as_deref(), known).await?;
-        self.compact(spec, machine).await;
+        self.compact(spec, vm).await;
         Ok(())
     }
 
     /// Merges and shortens the chain of an idle workspace as far as possible. Returns soon when interrupted.
     pub async fn tidy(
         &self,
-        spec: &MachineSpec,
-        machine: &Machine,
+        spec: &VmSpec,
+        vm: &Vm,
         interrupted: &CancellationToken,
     ) -> Result<(), SnapshotError> {
-        compact::online(&spec.data_dir, machine.qmp(), interrupted).await?;
-        compact::shorten(&spec.data_dir, Some(machine.qmp()), KeyframeDue::AT_REST, interrupted).await?;
-        room::watch(spec, machine.qmp()).await;
+        compact::online(&spec.data_dir, vm.qmp(), interrupted).await?;
+        compact::shorten(&spec.data_dir, Some(vm.qmp()), KeyframeDue::AT_REST, interrupted).await?;
+        room::watch(spec, vm.qmp()).await;
         Ok(())
     }
 
     /// Shortens a long chain if that is quick, without waiting for an idle time: a client that takes snapshots in a row
     /// may never leave one.
-    pub async fn shorten(&self, spec: &MachineSpec, machine: &Machine) -> Result<(), SnapshotError> {
+    pub async fn shorten(&self, spec: &VmSpec, vm: &Vm) -> Result<(), SnapshotError> {
         let never = CancellationToken::new();
-        compact::shorten(&spec.data_dir, Some(machine.qmp()), KeyframeDue::IN_A_ROW, &never).await
+        compact::shorten(&spec.data_dir, Some(vm.qmp()), KeyframeDue::IN_A_ROW, &never).await
     }
 
     /// Space that is not freed here is freed by the next delete or start.
-    async fn compact(&self, spec: &MachineSpec, machine: Option<&Machine>) {
+    async fn compact(&self, spec: &VmSpec, vm: Option<&Vm>) {
         let never = CancellationToken::new();
-        let compacted = match machine {
-            Some(machine) => {
-                let compacted = compact::online(&spec.data_dir, machine.qmp(), &never).await;
-                room::watch(spec, machine.qmp()).await;
+        let compacted = match vm {
+            Some(vm) => {
+                let compacted = compact::online(&spec.data_dir, vm.qmp(), &never).await;
+                room::watch(spec, vm.qmp()).await;
                 compacted
             }
             None => match compact::offline(&spec.data_dir).await {
@@ -395,19 +391,19 @@ impl Hypervisor {
         }
     }
 
-    fn ladder<'a>(&'a self, spec: &'a MachineSpec, progress: &'a Progress) -> Ladder<'a> {
+    fn ladder<'a>(&'a self, spec: &'a VmSpec, progress: &'a Progress) -> Ladder<'a> {
         Ladder { host: &self.inner.host, templates: &self.inner.templates, spec, progress }
     }
 
     /// Gives a VM of the warm pool the identity of its workspace.
-    pub async fn identify(&self, spec: &MachineSpec, machine: &Machine) -> Result<(), BootError> {
+    pub async fn identify(&self, spec: &VmSpec, vm: &Vm) -> Result<(), BootError> {
         let identity = as_of_now(&spec.identity).map_err(BootError::Entropy)?;
-        let identified = async { machine.agent().await?.identify(identity).await };
+        let identified = async { vm.agent().await?.identify(identity).await };
         identified.await.map(drop).map_err(|error| BootError::Agent { error, console_tail: String::new() })
     }
 
     /// Attaches to a VM that an earlier daemon started. Its guest is not touched.
-    pub async fn attach(&self, spec: &MachineSpec, record: &MachineRecord) -> Result<Machine, AttachError> {
+    pub async fn attach(&self, spec: &VmSpec, record: &VmRecord) -> Result<Vm, AttachError> {
         let process = Process::find(record)?.ok_or(AttachError::Gone)?;
         // The start time identifies the recorded process; the command line confirms that it is this workspace's QEMU.
         let command_line = || strays::command_line_of(record.pid, spec.id, &spec.run_dir);
@@ -419,7 +415,7 @@ impl Hypervisor {
             says = command_line()?;
         }
         match says {
-            Says::Machine => {}
+            Says::Vm => {}
             Says::Elsewhere(run_dir) => return Err(AttachError::Elsewhere { run_dir }),
             Says::Other => return Err(AttachError::Altered { pid: record.pid }),
         }
@@ -460,7 +456,7 @@ impl Hypervisor {
             agent = connecting => Some(agent?),
         };
         let answers = agent.is_some();
-        let machine = Machine::new(Parts {
+        let vm = Vm::new(Parts {
             id: spec.id,
             process,
             qmp,
@@ -474,23 +470,23 @@ impl Hypervisor {
             stderr_log: spec.stderr_log(),
         });
         if answers {
-            machine.catch_up().await;
+            vm.catch_up().await;
         }
-        Ok(machine)
+        Ok(vm)
     }
 
     /// VMs of ours that are not among the known ones. Those started by this process are not strays.
-    pub fn find_strays(&self, known: &HashSet<MachineRecord>) -> Result<Vec<Stray>, FileError> {
+    pub fn find_strays(&self, known: &HashSet<VmRecord>) -> Result<Vec<Stray>, FileError> {
         strays::find_strays(&self.inner.run_dir, known)
     }
 
     /// The most disk space of the host that a copy of a VM's memory takes while it is made.
-    pub fn bytes_while_copying(&self, machine_bytes: u64) -> u64 {
-        crate::snapshot::bytes_while_copying(self.inner.host.qemu.version, machine_bytes)
+    pub fn bytes_while_copying(&self, vm_bytes: u64) -> u64 {
+        crate::snapshot::bytes_while_copying(self.inner.host.qemu.version, vm_bytes)
     }
 
     /// The used and the available space of a workspace's disk and snapshots.
-    pub async fn volume_sizes(&self, spec: &MachineSpec) -> Result<VolumeSizes, DiskError> {
+    pub async fn volume_sizes(&self, spec: &VmSpec) -> Result<VolumeSizes, DiskError> {
         Qcow2Storage.sizes(&spec.data_dir).await
     }
 }

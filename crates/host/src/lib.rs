@@ -1,10 +1,10 @@
 //! Effects on the host: QEMU and its control protocol, disks, the guest agent's connection, memory templates and the
 //! boot ladder.
 //!
-//! [`Hypervisor`] is the entry point. It makes [`Machine`]s from [`MachineSpec`]s and finds them again after a restart:
+//! [`Hypervisor`] is the entry point. It makes [`Vm`]s from [`VmSpec`]s and finds them again after a restart:
 //!
 //! ```text
-//! Hypervisor ── boot (ladder ▸ bring_up ▸ launch) ──▶ Machine ── agent, exited, shutdown, kill
+//! Hypervisor ── boot (ladder ▸ bring_up ▸ launch) ──▶ VM ── agent, exited, shutdown, kill
 //!     │              │          │
 //!  templates       disk     qemu, qmp, process
 //! ```
@@ -25,7 +25,6 @@ mod hex;
 pub mod host_memory;
 pub mod hypervisor;
 pub mod jail;
-pub mod machine;
 pub mod process;
 pub mod progress;
 pub mod proof;
@@ -37,18 +36,19 @@ pub mod spec;
 pub mod strays;
 pub mod templates;
 pub mod transfer;
+pub mod vm;
 
 pub use agentiso_diff as diff;
 pub use boot::BootError;
 pub use disk::VolumeSizes;
 pub use hypervisor::{AttachError, HostFacts, Hypervisor, HypervisorError, HypervisorSettings};
-pub use machine::{ExitCause, ExitReason, Machine};
-pub use process::MachineRecord;
+pub use process::VmRecord;
 pub use progress::Progress;
 pub use qemu::argv::{Card, MTU};
 pub use snapshot::{Comparison, SnapshotError};
-pub use spec::{BaseImage, Booted, Identity, MachineSpec, OnSpawn, Rung};
+pub use spec::{BaseImage, Booted, Identity, OnSpawn, Rung, VmSpec};
 pub use strays::Stray;
 pub use templates::{TemplateError, Templates, templates_dir};
+pub use vm::{ExitCause, ExitReason, Vm};
 
 use hex::hex;

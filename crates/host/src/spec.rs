@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use crate::agent::NetworkIdentity;
 use crate::disk::Backing;
-use crate::machine::Machine;
-use crate::process::MachineRecord;
+use crate::process::VmRecord;
 use crate::qemu::argv::{Card, Shape};
+use crate::vm::Vm;
 
 /// A base image: a root file system on a disk that never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Identity {
 
 /// A VM to be made, started or found again.
 #[derive(Clone, Debug)]
-pub struct MachineSpec {
+pub struct VmSpec {
     pub id: WorkspaceId,
     pub resources: Resources,
     pub base_image: BaseImage,
@@ -58,7 +58,7 @@ pub struct MachineSpec {
     pub on_spawn: OnSpawn,
 }
 
-impl MachineSpec {
+impl VmSpec {
     pub fn console_log(&self) -> PathBuf {
         self.data_dir.join("console.log")
     }
@@ -80,7 +80,7 @@ impl MachineSpec {
     }
 }
 
-type Hook = dyn Fn(MachineRecord) -> BoxFuture<'static, ()> + Send + Sync;
+type Hook = dyn Fn(VmRecord) -> BoxFuture<'static, ()> + Send + Sync;
 
 /// Receives the identity of a process that was just started, so that it can be recorded while the guest is still coming
 /// up. The boot returns only after the hook has returned.
@@ -88,11 +88,11 @@ type Hook = dyn Fn(MachineRecord) -> BoxFuture<'static, ()> + Send + Sync;
 pub struct OnSpawn(Option<Arc<Hook>>);
 
 impl OnSpawn {
-    pub fn new(hook: impl Fn(MachineRecord) -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
+    pub fn new(hook: impl Fn(VmRecord) -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(hook)))
     }
 
-    pub(crate) async fn tell(&self, record: MachineRecord) {
+    pub(crate) async fn tell(&self, record: VmRecord) {
         if let Some(hook) = &self.0 {
             hook(record).await;
         }
@@ -141,7 +141,7 @@ impl fmt::Display for Rung {
 /// A VM that is up and has its identity.
 #[derive(Debug)]
 pub struct Booted {
-    pub machine: Machine,
+    pub vm: Vm,
     pub rung: Rung,
     pub boot_time: Duration,
     /// A requested feature that could not be provided, although the VM is up.
@@ -149,7 +149,7 @@ pub struct Booted {
 }
 
 impl Booted {
-    pub(crate) fn new(machine: Machine, rung: Rung, began: Instant) -> Self {
-        Self { machine, rung, boot_time: began.elapsed(), warning: None }
+    pub(crate) fn new(vm: Vm, rung: Rung, began: Instant) -> Self {
+        Self { vm, rung, boot_time: began.elapsed(), warning: None }
     }
 }

@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::files::FileError;
 use crate::jail::uid_of;
-use crate::process::{MachineRecord, Process, ProcessError, host_boot_id, start_time_of};
+use crate::process::{Process, ProcessError, VmRecord, host_boot_id, start_time_of};
 use crate::qemu::argv::NAME_PREFIX;
 
 const ROOT: u32 = 0;
@@ -55,7 +55,7 @@ pub enum StrayError {
 /// A QEMU process that looks like one of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
-    pub record: MachineRecord,
+    pub record: VmRecord,
     pub id: WorkspaceId,
     pub run_dir: PathBuf,
 }
@@ -69,13 +69,13 @@ impl Stray {
 }
 
 /// The VMs below `run_root` that are neither among the known ones nor children of this process.
-pub fn find_strays(run_root: &Path, known: &HashSet<MachineRecord>) -> Result<Vec<Stray>, FileError> {
-    let mut found = machines(run_root)?;
+pub fn find_strays(run_root: &Path, known: &HashSet<VmRecord>) -> Result<Vec<Stray>, FileError> {
+    let mut found = vms(run_root)?;
     found.retain(|stray| !known.contains(&stray.record));
     Ok(found)
 }
 
-fn machines(run_root: &Path) -> Result<Vec<Stray>, FileError> {
+fn vms(run_root: &Path) -> Result<Vec<Stray>, FileError> {
     let proc = Path::new("/proc");
     let us = rustix::process::getuid().as_raw();
     let our_pid = std::process::id();
@@ -95,11 +95,7 @@ fn machines(run_root: &Path) -> Result<Vec<Stray>, FileError> {
             continue;
         }
         let Some(start_time) = start_time_of(pid) else { continue };
-        found.push(Stray {
-            record: MachineRecord { pid, start_time, boot_id: boot_id.clone() },
-            id,
-            run_dir,
-        });
+        found.push(Stray { record: VmRecord { pid, start_time, boot_id: boot_id.clone() }, id, run_dir });
     }
     Ok(found)
 }
@@ -108,7 +104,7 @@ fn machines(run_root: &Path) -> Result<Vec<Stray>, FileError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     /// It is the VM, with its sockets in this run directory.
-    Machine,
+    Vm,
     /// It is the VM, with its sockets in another run directory.
     Elsewhere(PathBuf),
     /// It is another process.
@@ -125,7 +121,7 @@ pub(crate) fn command_line_of(pid: i32, id: WorkspaceId, run_dir: &Path) -> Resu
                 (Some(root), Some(ours)) => is_same_directory(root, ours),
                 (_, _) => false,
             };
-            if is_here { Says::Machine } else { Says::Elsewhere(dir) }
+            if is_here { Says::Vm } else { Says::Elsewhere(dir) }
         }
         Some(_) | None => Says::Other,
     })
@@ -283,7 +279,7 @@ mod tests {
         let (name, here) = (format!("agentiso-{id}"), run_dir.join("qemu.pid"));
         let elsewhere = Path::new("/run/b").join(id.short());
         let cases = [
-            (name.clone(), here.clone(), Says::Machine),
+            (name.clone(), here.clone(), Says::Vm),
             (name, elsewhere.join("qemu.pid"), Says::Elsewhere(elsewhere)),
             (format!("agentiso-{ID}"), here.clone(), Says::Other),
             ("something else".to_owned(), here, Says::Other),
@@ -337,7 +333,7 @@ mod tests {
             tokio::process::Command::new("sleep").arg("1000").kill_on_drop(true).spawn().unwrap();
         let pid = bystander.id().unwrap() as i32;
         let start_time = start_time_of(pid).unwrap() + 1;
-        let record = MachineRecord { pid, start_time, boot_id: host_boot_id() };
+        let record = VmRecord { pid, start_time, boot_id: host_boot_id() };
         let run_dir = dir.path().join("gone");
         remove_stray(&Stray { record, id: WorkspaceId::random(), run_dir }).await.unwrap();
         assert!(bystander.try_wait().unwrap().is_none());

@@ -16,7 +16,7 @@ use agentiso_host::carry::{
 use agentiso_host::command::Invocation;
 use agentiso_host::disk::{Qcow2Storage, Storage};
 use agentiso_host::jail::Jail;
-use agentiso_host::{MachineSpec, Progress, Rung};
+use agentiso_host::{Progress, Rung, VmSpec};
 use common::{SMALL, TestHost, sh, start_counter, wait_for_count};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -120,14 +120,14 @@ async fn imported_disk_is_equal_and_standalone() {
     assert_eq!(exported.file_bytes, bench.path("file").metadata().unwrap().len());
     assert_eq!(bench.names(), ["base.qcow2", "file", "raw", "top.qcow2"], "no copy of the disk is left");
     let manifest = look(&bench.path("file")).await.unwrap();
-    assert_eq!((manifest.machine, manifest.memory), (facts(), None));
+    assert_eq!((manifest.vm, manifest.memory), (facts(), None));
 
     for layer in ["base.qcow2", "top.qcow2"] {
         fs::remove_file(bench.path(layer)).unwrap();
     }
     let id = SnapshotId::random();
     let imported = bench.import(id).await.unwrap();
-    assert_eq!(imported, Imported { machine: facts(), has_memory: false, warning: None });
+    assert_eq!(imported, Imported { vm: facts(), has_memory: false, warning: None });
     let volume = bench.path("volume");
     let sizes = Qcow2Storage.sizes(&volume).await.unwrap();
     assert_eq!((sizes.virtual_bytes, sizes.snapshots.contains_key(&id)), (1 << 30, true));
@@ -277,7 +277,7 @@ async fn settled(bench: &Bench, names: &[String]) {
 }
 
 /// Exports a snapshot as the daemon does: from a branch, which is removed afterwards.
-async fn export_snapshot(host: &TestHost, spec: &MachineSpec, snapshot: SnapshotId, file: &Path) -> Exported {
+async fn export_snapshot(host: &TestHost, spec: &VmSpec, snapshot: SnapshotId, file: &Path) -> Exported {
     let branch = host.spec(spec.resources);
     host.hypervisor.branch(spec, snapshot, &branch).await.unwrap();
     let target = Target { path: file.to_owned(), replace: false };
@@ -301,18 +301,18 @@ async fn imported_vm_resumes_from_its_memory() {
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
     let spec = host.spec(SMALL);
-    let machine = host.create(&spec).await.machine;
-    start_counter(&machine).await;
-    let id = host.snapshot(&spec, &machine, true).await;
-    let at_snapshot = wait_for_count(&machine, 1).await;
-    let later = wait_for_count(&machine, at_snapshot + 20).await;
+    let vm = host.create(&spec).await.vm;
+    start_counter(&vm).await;
+    let id = host.snapshot(&spec, &vm, true).await;
+    let at_snapshot = wait_for_count(&vm, 1).await;
+    let later = wait_for_count(&vm, at_snapshot + 20).await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("machine.agentiso");
     // The source VM keeps running during the export.
     let exported = export_snapshot(&host, &spec, id, &file).await;
     assert!(exported.has_memory);
-    wait_for_count(&machine, later + 1).await;
-    machine.kill().await;
+    wait_for_count(&vm, later + 1).await;
+    vm.kill().await;
     fs::remove_dir_all(&spec.data_dir).unwrap();
 
     let other = host.spec(SMALL);
@@ -323,20 +323,20 @@ async fn imported_vm_resumes_from_its_memory() {
     let imported = host.hypervisor.import(&other, arrival, &Progress::silent(), &never).await.unwrap();
     eprintln!("import: {:?}", began.elapsed());
     assert_eq!((imported.has_memory, &imported.warning), (true, &None));
-    assert_eq!(imported.machine.resources, SMALL);
+    assert_eq!(imported.vm.resources, SMALL);
     let booted = host.hypervisor.restore(&other, snapshot, &Progress::silent()).await.unwrap();
     let booted = host.watch(booted);
     assert_eq!((booted.rung, &booted.warning), (Rung::Memory, &None));
-    let there = wait_for_count(&booted.machine, 1).await;
+    let there = wait_for_count(&booted.vm, 1).await;
     assert!(there < later, "it went on from where the snapshot was: {there} < {later}");
-    wait_for_count(&booted.machine, there + 10).await;
-    assert_eq!(sh(&booted.machine, "hostname").await, other.identity.hostname);
+    wait_for_count(&booted.vm, there + 10).await;
+    assert_eq!(sh(&booted.vm, "hostname").await, other.identity.hostname);
     // The imported snapshot can be forked, and the new VM can take another.
     let (_, fork) = host.fork(&other, snapshot).await;
     assert_eq!(fork.rung, Rung::Memory);
-    fork.machine.kill().await;
-    host.snapshot(&other, &booted.machine, false).await;
-    booted.machine.kill().await;
+    fork.vm.kill().await;
+    host.snapshot(&other, &booted.vm, false).await;
+    booted.vm.kill().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -345,10 +345,10 @@ async fn memory_of_incompatible_host_is_left_out() {
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
     let spec = host.spec(SMALL);
-    let machine = host.create(&spec).await.machine;
-    sh(&machine, "echo carried > /root/file").await;
-    let id = host.snapshot(&spec, &machine, true).await;
-    machine.kill().await;
+    let vm = host.create(&spec).await.vm;
+    sh(&vm, "echo carried > /root/file").await;
+    let id = host.snapshot(&spec, &vm, true).await;
+    vm.kill().await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("machine.agentiso");
     export_snapshot(&host, &spec, id, &file).await;
@@ -368,6 +368,6 @@ async fn memory_of_incompatible_host_is_left_out() {
     assert!(names.into_iter().all(|name| !name.to_string_lossy().contains("memory")));
     let booted = host.watch(host.hypervisor.restore(&other, snapshot, &Progress::silent()).await.unwrap());
     assert_eq!(booted.rung, Rung::BareTemplate);
-    assert_eq!(sh(&booted.machine, "cat /root/file").await, "carried");
-    booted.machine.kill().await;
+    assert_eq!(sh(&booted.vm, "cat /root/file").await, "carried");
+    booted.vm.kill().await;
 }

@@ -17,9 +17,9 @@ async fn first_vm_boots_and_later_are_restored() {
     let began = Instant::now();
     let cold = host.create(&spec).await;
     assert_eq!(cold.rung, Rung::ColdBoot);
-    assert_eq!(sh(&cold.machine, "echo hello").await, "hello");
+    assert_eq!(sh(&cold.vm, "echo hello").await, "hello");
     eprintln!("cold boot {:?}, with first command {:?}", cold.boot_time, began.elapsed());
-    cold.machine.kill().await;
+    cold.vm.kill().await;
 
     // The cold boot requested templates; the next VM finds them, ready or still being made.
     host.ensure_image(SMALL).await;
@@ -30,11 +30,11 @@ async fn first_vm_boots_and_later_are_restored() {
     let began = Instant::now();
     let restored = host.create(&spec).await;
     assert_eq!(restored.rung, Rung::ImageTemplate);
-    assert_eq!(sh(&restored.machine, "echo hello").await, "hello");
+    assert_eq!(sh(&restored.vm, "echo hello").await, "hello");
     eprintln!("image template {:?}, with first command {:?}", restored.boot_time, began.elapsed());
 
-    sh(&restored.machine, "echo kept > /root/file").await;
-    let reason = restored.machine.shutdown(Duration::from_secs(30)).await;
+    sh(&restored.vm, "echo kept > /root/file").await;
+    let reason = restored.vm.shutdown(Duration::from_secs(30)).await;
     assert!(
         matches!(reason.cause, ExitCause::GuestReset | ExitCause::GuestShutdown),
         "an orderly shutdown ends by itself: {reason}"
@@ -42,12 +42,9 @@ async fn first_vm_boots_and_later_are_restored() {
     let began = Instant::now();
     let again = host.hypervisor.start(&spec, &Progress::silent()).await.unwrap();
     assert_eq!(again.rung, Rung::BareTemplate);
-    assert_eq!(
-        sh(&again.machine, "cat /root/file; hostname").await,
-        format!("kept\n{}", spec.identity.hostname)
-    );
+    assert_eq!(sh(&again.vm, "cat /root/file; hostname").await, format!("kept\n{}", spec.identity.hostname));
     eprintln!("bare template {:?}, with first command {:?}", again.boot_time, began.elapsed());
-    again.machine.kill().await;
+    again.vm.kill().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,15 +77,15 @@ async fn refused_template_falls_back_and_is_retired() {
     let spec = host.spec(SMALL);
     let booted = host.create(&spec).await;
     assert_eq!(booted.rung, Rung::BareTemplate);
-    assert_eq!(sh(&booted.machine, "echo up").await, "up");
-    booted.machine.kill().await;
+    assert_eq!(sh(&booted.vm, "echo up").await, "up");
+    booted.vm.kill().await;
     assert!(!templates.list().iter().any(|info| info.key == image.key && info.manifest == image.manifest));
 
     // The bare template is cut off in the middle.
     spoil(&host, &bare, |state| state[..state.len() / 2].to_vec());
     let booted = host.hypervisor.start(&spec, &Progress::silent()).await.unwrap();
     assert_eq!(booted.rung, Rung::ColdBoot);
-    booted.machine.kill().await;
+    booted.vm.kill().await;
 }
 
 fn spoil(host: &TestHost, info: &agentiso_host::templates::TemplateInfo, change: impl Fn(&[u8]) -> Vec<u8>) {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use agentiso_host::agent::WriteOptions;
 use agentiso_host::process::Process;
-use agentiso_host::{AttachError, ExitCause, MachineRecord, OnSpawn, Progress};
+use agentiso_host::{AttachError, ExitCause, OnSpawn, Progress, VmRecord};
 use common::{SMALL, TestHost, sh};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -21,21 +21,21 @@ async fn killed_vm_reports_its_signal() {
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
     let spec = host.spec(SMALL);
-    let machine = host.create(&spec).await.machine;
+    let vm = host.create(&spec).await.vm;
     let waiting = tokio::spawn({
-        let machine = machine.clone();
-        async move { machine.exited().await }
+        let vm = vm.clone();
+        async move { vm.exited().await }
     });
     let began = Instant::now();
     rustix::process::kill_process(
-        rustix::process::Pid::from_raw(machine.record().pid).unwrap(),
+        rustix::process::Pid::from_raw(vm.record().pid).unwrap(),
         rustix::process::Signal::KILL,
     )
     .unwrap();
     let reason = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
     eprintln!("noticed after {:?}: {reason}", began.elapsed());
     assert_eq!(reason.cause, ExitCause::Signal(9));
-    assert!(machine.agent().await.is_err(), "there is no agent to be had any more");
+    assert!(vm.agent().await.is_err(), "there is no agent to be had any more");
     assert!(!spec.run_dir.exists(), "its sockets are gone");
     assert!(spec.console_log().exists() && spec.stderr_log().exists(), "its logs stay");
 }
@@ -47,15 +47,15 @@ async fn unresponsive_vm_is_shut_down_by_force() {
     host.ensure_image(SMALL).await;
     // A stopped guest does not answer, so QEMU is told to quit; a stopped QEMU is killed.
     for (stopped, cause) in [("guest", ExitCause::Quit), ("qemu", ExitCause::Killed)] {
-        let machine = host.create(&host.spec(SMALL)).await.machine;
+        let vm = host.create(&host.spec(SMALL)).await.vm;
         match stopped {
-            "guest" => drop(machine.qmp().execute("stop", None).await.unwrap()),
+            "guest" => drop(vm.qmp().execute("stop", None).await.unwrap()),
             _ => {
-                let qemu = rustix::process::Pid::from_raw(machine.record().pid).unwrap();
+                let qemu = rustix::process::Pid::from_raw(vm.record().pid).unwrap();
                 rustix::process::kill_process(qemu, rustix::process::Signal::STOP).unwrap();
             }
         }
-        let ending = machine.shutdown(Duration::from_secs(1));
+        let ending = vm.shutdown(Duration::from_secs(1));
         let reason = tokio::time::timeout(4 * SOON, ending).await.expect("a bounded time");
         assert_eq!(reason.cause, cause, "{stopped}: {reason}");
     }
@@ -75,12 +75,12 @@ async fn released_vm_is_reattached_with_running_processes() {
             Box::pin(async {})
         }
     });
-    let machine = host.create(&spec).await.machine;
-    let record = machine.record().clone();
+    let vm = host.create(&spec).await.vm;
+    let record = vm.record().clone();
     assert_eq!(*records.lock().unwrap(), std::slice::from_ref(&record), "the process was announced");
-    let pid = sh(&machine, "sleep 1000 >/dev/null 2>&1 & echo $!").await;
+    let pid = sh(&vm, "sleep 1000 >/dev/null 2>&1 & echo $!").await;
     let chatter = "while :; do echo chatter; sleep 0.02; done >/dev/console";
-    sh(&machine, &format!("setsid sh -c '{chatter}' >/dev/null 2>&1 &")).await;
+    sh(&vm, &format!("setsid sh -c '{chatter}' >/dev/null 2>&1 &")).await;
     let printed = || std::fs::metadata(spec.console_log()).map_or(0, |log| log.len());
     let grows = async |before: u64| {
         while printed() <= before {
@@ -88,7 +88,7 @@ async fn released_vm_is_reattached_with_running_processes() {
         }
     };
     tokio::time::timeout(4 * SOON, grows(printed() + 100)).await.expect("its console is written down");
-    drop(machine);
+    drop(vm);
     // Output that was already read is written.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let unwatched = printed();
@@ -100,7 +100,7 @@ async fn released_vm_is_reattached_with_running_processes() {
     std::fs::OpenOptions::new().append(true).open(&pipe).unwrap().write_all(b"QEMU complains\n").unwrap();
     assert!(!std::fs::read_to_string(spec.stderr_log()).unwrap().contains("complains"));
 
-    let later = MachineRecord { start_time: record.start_time + 1, ..record.clone() };
+    let later = VmRecord { start_time: record.start_time + 1, ..record.clone() };
     assert!(matches!(host.hypervisor.attach(&spec, &later).await, Err(AttachError::Gone)));
     let mut other = spec.clone();
     other.id = agentiso_core::ids::WorkspaceId::random();
@@ -111,11 +111,11 @@ async fn released_vm_is_reattached_with_running_processes() {
     assert!(matches!(host.hypervisor.attach(&moved, &record).await, Err(AttachError::Elsewhere { .. })));
 
     let began = Instant::now();
-    let machine = host.hypervisor.attach(&spec, &record).await.unwrap();
-    assert_eq!(sh(&machine, &format!("cat /proc/{pid}/comm")).await, "sleep");
+    let vm = host.hypervisor.attach(&spec, &record).await.unwrap();
+    assert_eq!(sh(&vm, &format!("cat /proc/{pid}/comm")).await, "sleep");
     eprintln!("attached and first command {:?}", began.elapsed());
     tokio::time::timeout(4 * SOON, grows(unwatched)).await.expect("its console is written down again");
-    machine.kill().await;
+    vm.kill().await;
     let complaints = std::fs::read_to_string(spec.stderr_log()).unwrap();
     assert!(complaints.ends_with("QEMU complains\n"), "{complaints}");
     assert!(matches!(host.hypervisor.attach(&spec, &record).await, Err(AttachError::Gone)));
@@ -127,15 +127,15 @@ async fn written_files_survive_a_kill() {
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
     let spec = host.spec(SMALL);
-    let machine = host.create(&spec).await.machine;
+    let vm = host.create(&spec).await.vm;
     let tree = tempfile::tempdir().unwrap();
     std::fs::create_dir(tree.path().join("sub")).unwrap();
     std::fs::write(tree.path().join("sub/leaf"), "leaf").unwrap();
     let mut archive = Vec::new();
     let directory = std::fs::File::open(tree.path()).unwrap();
     agentiso_tree::pack(directory.into(), &mut archive).unwrap();
-    sh(&machine, "echo before > /root/edited; sync").await;
-    let agent = machine.agent().await.unwrap();
+    sh(&vm, "echo before > /root/edited; sync").await;
+    let agent = vm.agent().await.unwrap();
     // Each file is on the disk when the call is answered, whatever is written after it.
     let began = Instant::now();
     for round in 0..20 {
@@ -145,15 +145,13 @@ async fn written_files_survive_a_kill() {
     eprintln!("a file takes {:?}", began.elapsed() / 20);
     agent.write_tree("/root/tree", &archive[..]).await.unwrap();
     agent.edit_file("/root/edited", "before", "after", false).await.unwrap();
-    machine.kill().await;
-    let machine = host.watch(host.hypervisor.start(&spec, &Progress::silent()).await.unwrap()).machine;
-    let found = sh(
-        &machine,
-        "cat /root/made/here/19 /root/tree/sub/leaf /root/edited; ls -A /root/made/here | wc -l",
-    )
-    .await;
+    vm.kill().await;
+    let vm = host.watch(host.hypervisor.start(&spec, &Progress::silent()).await.unwrap()).vm;
+    let found =
+        sh(&vm, "cat /root/made/here/19 /root/tree/sub/leaf /root/edited; ls -A /root/made/here | wc -l")
+            .await;
     assert_eq!(found, "file 19leafafter\n20");
-    machine.kill().await;
+    vm.kill().await;
 }
 
 fn files_in(dir: &std::path::Path) -> usize {
@@ -180,7 +178,7 @@ async fn cancelled_boot_leaves_nothing() {
         let boot = host.hypervisor.create(&spec, &silent);
         match tokio::time::timeout(Duration::from_millis(after), boot).await {
             // The VM was up before the timeout: this is not what the test is about.
-            Ok(booted) => drop(booted.unwrap().machine.kill().await),
+            Ok(booted) => drop(booted.unwrap().vm.kill().await),
             Err(_) => {
                 // A disk that was being made at that moment is removed as soon as it is made.
                 let gone = async {
@@ -211,7 +209,7 @@ async fn own_vms_are_no_strays() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
-    let machine = host.create(&host.spec(SMALL)).await.machine;
+    let vm = host.create(&host.spec(SMALL)).await.vm;
     assert_eq!(host.hypervisor.find_strays(&HashSet::new()).unwrap(), []);
-    machine.kill().await;
+    vm.kill().await;
 }

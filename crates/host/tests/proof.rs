@@ -6,11 +6,11 @@ use agentiso_core::ids::SnapshotId;
 use agentiso_host::proof::{
     Before, Check, CheckResult, Guest, Origin, Parent, Seen, Subject, Verdict, examine,
 };
-use agentiso_host::{Booted, MachineSpec, Progress, Rung};
+use agentiso_host::{Booted, Progress, Rung, VmSpec};
 use common::{SMALL, TestHost, sh};
 
-fn guest<'a>(spec: &'a MachineSpec, booted: &'a Booted) -> Guest<'a> {
-    Guest { spec, machine: &booted.machine }
+fn guest<'a>(spec: &'a VmSpec, booted: &'a Booted) -> Guest<'a> {
+    Guest { spec, vm: &booted.vm }
 }
 
 /// Asserts that every check passed; only one that needs a missing program may be skipped.
@@ -49,7 +49,7 @@ async fn vms_of_one_template_are_distinct() {
     assert_eq!(
         failed(&examine(&itself, &seen).await),
         [Check::Identity, Check::Network, Check::Filesystem],
-        "a machine is not apart from itself"
+        "a VM is not apart from itself"
     );
 }
 
@@ -61,7 +61,7 @@ async fn restored_and_forked_vms_pass_all_checks() {
     let spec = host.spec(SMALL);
     let first = host.create(&spec).await;
     let before = Before::leave(guest(&spec, &first), true).await.unwrap();
-    let snapshot: SnapshotId = host.snapshot(&spec, &first.machine, true).await;
+    let snapshot: SnapshotId = host.snapshot(&spec, &first.vm, true).await;
     before.is_undisturbed(guest(&spec, &first)).await.unwrap();
     before.change(guest(&spec, &first)).await.unwrap();
 
@@ -79,17 +79,17 @@ async fn restored_and_forked_vms_pass_all_checks() {
         };
         assert_sound(&examine(&subject, &seen).await, 10);
     }
-    other.machine.kill().await;
+    other.vm.kill().await;
 
-    first.machine.kill().await;
+    first.vm.kill().await;
     let restored = host.hypervisor.restore(&spec, snapshot, &Progress::silent()).await.unwrap();
     let restored = host.watch(restored);
     assert_eq!(restored.rung, Rung::Memory);
     let alone = Subject::alone(Origin::MemoryRestore, guest(&spec, &restored));
     let subject = Subject { siblings: vec![forks[0]], before: Some(&before), ..alone };
     assert_sound(&examine(&subject, &seen).await, 9);
-    restored.machine.kill().await;
-    fork.machine.kill().await;
+    restored.vm.kill().await;
+    fork.vm.kill().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,10 +105,10 @@ async fn manipulated_vm_fails_its_checks() {
         parent: Some(Parent { guest: guest(&spec, &booted), before: &before }),
         ..Subject::alone(Origin::MemoryFork, guest(&spec, &booted))
     };
-    sh(&booted.machine, "date -s '2001-01-01' && echo template > /proc/sys/kernel/hostname").await;
-    sh(&booted.machine, "echo nameserver 169.254.0.1 >> /etc/resolv.conf").await;
+    sh(&booted.vm, "date -s '2001-01-01' && echo template > /proc/sys/kernel/hostname").await;
+    sh(&booted.vm, "echo nameserver 169.254.0.1 >> /etc/resolv.conf").await;
     // Everything that was left in the VM ends or changes.
-    sh(&booted.machine, "for p in $(cat /run/proof-*/pid*); do kill $p; done").await;
+    sh(&booted.vm, "for p in $(cat /run/proof-*/pid*); do kill $p; done").await;
     before.change(guest(&spec, &booted)).await.unwrap();
     assert_eq!(
         failed(&examine(&subject, &Seen::default()).await),
@@ -123,5 +123,5 @@ async fn manipulated_vm_fails_its_checks() {
             Check::Parent
         ]
     );
-    booted.machine.kill().await;
+    booted.vm.kill().await;
 }

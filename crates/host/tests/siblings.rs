@@ -28,29 +28,29 @@ async fn siblings_have_distinct_identities_and_correct_clocks() {
     let mut seen = Vec::new();
     for (spec, booted) in specs.iter().zip([&a, &b]) {
         let network = spec.identity.network.clone().unwrap();
-        let machine = &booted.machine;
+        let vm = &booted.vm;
         assert_eq!(
-            sh(machine, "hostname; cat /etc/hostname").await.lines().collect::<Vec<_>>(),
+            sh(vm, "hostname; cat /etc/hostname").await.lines().collect::<Vec<_>>(),
             [spec.identity.hostname.as_str(), spec.identity.hostname.as_str()]
         );
-        assert_eq!(sh(machine, "cat /etc/machine-id").await, spec.identity.machine_id);
-        assert_eq!(sh(machine, "cat /sys/class/net/eth0/address").await, format_mac(network.mac));
+        assert_eq!(sh(vm, "cat /etc/machine-id").await, spec.identity.machine_id);
+        assert_eq!(sh(vm, "cat /sys/class/net/eth0/address").await, format_mac(network.mac));
         // The kernel's table of local addresses needs no tool in the image.
-        let local = sh(machine, "cat /proc/net/fib_trie").await;
+        let local = sh(vm, "cat /proc/net/fib_trie").await;
         assert!(local.contains(&network.address.to_string()), "{local}");
-        let resolver = sh(machine, "cat /etc/resolv.conf").await;
+        let resolver = sh(vm, "cat /etc/resolv.conf").await;
         assert!(resolver.contains("10.42.0.1"), "{resolver}");
         let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
-        let guest: f64 = sh(machine, "date +%s.%N").await.parse().unwrap();
+        let guest: f64 = sh(vm, "date +%s.%N").await.parse().unwrap();
         assert!((guest - before).abs() < CLOCK_TOLERANCE_S, "the clock is off by {} s", guest - before);
-        seen.push(sh(machine, "od -An -N16 -tx1 /dev/urandom; cat /proc/sys/kernel/random/uuid").await);
+        seen.push(sh(vm, "od -An -N16 -tx1 /dev/urandom; cat /proc/sys/kernel/random/uuid").await);
     }
     assert_ne!(seen[0], seen[1]);
 
-    sh(&a.machine, "echo a > /root/mine; sync").await;
-    assert_eq!(sh(&b.machine, "ls /root").await, "", "their disks are apart");
-    a.machine.kill().await;
-    b.machine.kill().await;
+    sh(&a.vm, "echo a > /root/mine; sync").await;
+    assert_eq!(sh(&b.vm, "ls /root").await, "", "their disks are apart");
+    a.vm.kill().await;
+    b.vm.kill().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,18 +67,18 @@ async fn guest_sees_its_promised_resources() {
         }
         let booted = host.create(&spec).await;
         assert_eq!(booted.rung, rung);
-        let machine = &booted.machine;
-        assert_eq!(sh(machine, "nproc").await, "2");
-        let kib: u64 = sh(machine, "awk '/MemTotal/{print $2}' /proc/meminfo").await.parse().unwrap();
+        let vm = &booted.vm;
+        assert_eq!(sh(vm, "nproc").await, "2");
+        let kib: u64 = sh(vm, "awk '/MemTotal/{print $2}' /proc/meminfo").await.parse().unwrap();
         assert!((300_000..=384 * 1024).contains(&kib), "{kib} KiB");
-        let sectors: u64 = sh(machine, "cat /sys/class/block/vda/size").await.parse().unwrap();
+        let sectors: u64 = sh(vm, "cat /sys/class/block/vda/size").await.parse().unwrap();
         assert_eq!(sectors * 512, u64::from(spec.resources.disk_gb) << 30);
-        let blocks: u64 = sh(machine, "df -k / | tail -1 | awk '{print $2}'").await.parse().unwrap();
+        let blocks: u64 = sh(vm, "df -k / | tail -1 | awk '{print $2}'").await.parse().unwrap();
         let gib = blocks as f64 / f64::from(1 << 20);
         assert!(gib > f64::from(spec.resources.disk_gb) * 0.9, "the file system has {gib:.2} GiB");
         let usage = host.hypervisor.volume_sizes(&spec).await.unwrap();
         assert_eq!(usage.virtual_bytes, u64::from(spec.resources.disk_gb) << 30);
-        machine.kill().await;
+        vm.kill().await;
     }
 }
 
@@ -91,19 +91,19 @@ async fn idle_siblings_share_most_of_their_memory() {
     };
     let resources = Resources { memory_mb: number("AGENTISO_TEST_MEMORY_MB", 256), vcpus: 2, disk_gb: 2 };
     host.ensure_image(resources).await;
-    let mut machines = Vec::new();
+    let mut vms = Vec::new();
     let wanted = number("AGENTISO_TEST_SIBLINGS", 3) as usize;
     for _ in 0..wanted {
         let booted = host.create(&host.spec(resources)).await;
         assert_eq!(booted.rung, Rung::ImageTemplate);
-        sh(&booted.machine, "true").await;
-        machines.push(booted.machine);
+        sh(&booted.vm, "true").await;
+        vms.push(booted.vm);
     }
-    let shares: Vec<u64> = machines.iter().map(|machine| machine.memory_pss().unwrap()).collect();
+    let shares: Vec<u64> = vms.iter().map(|vm| vm.memory_pss().unwrap()).collect();
     let total: u64 = shares.iter().sum();
-    eprintln!("{} machines of {} MB: PSS {} MB in all", shares.len(), resources.memory_mb, total >> 20);
-    for machine in &machines {
-        machine.kill().await;
+    eprintln!("{} VMs of {} MB: PSS {} MB in all", shares.len(), resources.memory_mb, total >> 20);
+    for vm in &vms {
+        vm.kill().await;
     }
     assert!(total / (shares.len() as u64) < MAX_PSS, "{shares:?}");
 }

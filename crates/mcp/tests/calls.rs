@@ -152,13 +152,13 @@ async fn running_command_blocks_nothing_and_dies_when_cancelled() {
     client
         .send(&json!({"jsonrpc": "2.0", "id": "long", "method": "tools/call", "params": exec}).to_string())
         .await;
-    world.machines.waiting_commands(1).await;
+    world.vms.waiting_commands(1).await;
     let quick = client.call("exec", on("web", json!({"command": "echo quick"}))).await;
     assert_eq!(quick["structuredContent"]["stdout"], "quick\n");
     let cancel =
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "long"}});
     client.send(&cancel.to_string()).await;
-    world.machines.waiting_commands(0).await;
+    world.vms.waiting_commands(0).await;
     // A cancelled request is not answered, and its id is free again.
     assert_eq!(client.request("ping", None).await["result"], json!({}));
     client.send(r#"{"jsonrpc":"2.0","id":"long","method":"ping"}"#).await;
@@ -172,9 +172,9 @@ async fn running_command_dies_with_its_connection() {
     client
         .send(&json!({"jsonrpc": "2.0", "id": 70, "method": "tools/call", "params": exec}).to_string())
         .await;
-    world.machines.waiting_commands(1).await;
+    world.vms.waiting_commands(1).await;
     client.close().await;
-    world.machines.waiting_commands(0).await;
+    world.vms.waiting_commands(0).await;
 }
 
 #[tokio::test]

@@ -51,7 +51,7 @@ async fn one_wrong_argument_stops_all_parallel_commands() {
         let refused = client.call("exec_parallel", json!({"workspace_ids": ids, "commands": commands})).await;
         assert!(refused["isError"] == true && text(&refused).contains(part), "{part}: {refused}");
     }
-    assert_eq!(world.machines.waiting.load(std::sync::atomic::Ordering::SeqCst), 0);
+    assert_eq!(world.vms.waiting.load(std::sync::atomic::Ordering::SeqCst), 0);
 }
 
 #[tokio::test]

@@ -186,23 +186,23 @@ async fn hangup_or_cancel_ends_the_http_command() {
     let wait = call(2, "exec", json!({"workspace_id": "web", "command": "wait"})).to_string();
     let mut connection = web.connect().await;
     connection.send("POST", "/mcp", &web.headers(&headers), &wait).await;
-    world.machines.waiting_commands(1).await;
+    world.vms.waiting_commands(1).await;
     drop(connection);
-    world.machines.waiting_commands(0).await;
+    world.vms.waiting_commands(0).await;
     // The same after the answer has become a stream.
     let mut connection = web.connect().await;
     let events = [headers[0], ("Accept", "text/event-stream")];
     connection.send("POST", "/mcp", &web.headers(&events), &wait).await;
-    world.machines.waiting_commands(1).await;
+    world.vms.waiting_commands(1).await;
     drop(connection);
-    world.machines.waiting_commands(0).await;
+    world.vms.waiting_commands(0).await;
     // The same by a cancellation on another connection.
     let mut connection = web.connect().await;
     connection.send("POST", "/mcp", &web.headers(&headers), &wait).await;
-    world.machines.waiting_commands(1).await;
+    world.vms.waiting_commands(1).await;
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}});
     assert_eq!(web.post(&headers, &cancel).await.status, 202);
-    world.machines.waiting_commands(0).await;
+    world.vms.waiting_commands(0).await;
     assert!(connection.response().await.body.contains("cancelled"));
 }
 
@@ -222,11 +222,11 @@ async fn stateless_hangup_ends_only_its_own_command() {
     let (mut first, mut second) = (web.connect().await, web.connect().await);
     first.send("POST", "/mcp", &headers, &message.to_string()).await;
     second.send("POST", "/mcp", &headers, &message.to_string()).await;
-    world.machines.waiting_commands(2).await;
+    world.vms.waiting_commands(2).await;
     drop(first);
-    world.machines.waiting_commands(1).await;
+    world.vms.waiting_commands(1).await;
     drop(second);
-    world.machines.waiting_commands(0).await;
+    world.vms.waiting_commands(0).await;
 }
 
 #[tokio::test]
@@ -297,10 +297,10 @@ async fn http_sessions_and_requests_are_limited() {
     let wait = call(2, "exec", json!({"workspace_id": "web", "command": "wait"})).to_string();
     let mut connection = web.connect().await;
     connection.send("POST", "/mcp", &web.headers(&headers), &wait).await;
-    world.machines.waiting_commands(1).await;
+    world.vms.waiting_commands(1).await;
     assert_eq!(web.post(&headers, &list(3)).await.status, 503);
     drop(connection);
-    world.machines.waiting_commands(0).await;
+    world.vms.waiting_commands(0).await;
     web.ask("DELETE", "/mcp", &headers, "").await;
     web.initialize("2025-06-18").await;
 }
@@ -325,9 +325,9 @@ async fn closing_server_ends_calls_and_refuses_connections() {
     let wait = call(2, "exec", json!({"workspace_id": "web", "command": "wait"})).to_string();
     let mut connection = web.connect().await;
     connection.send("POST", "/mcp", &web.headers(&headers), &wait).await;
-    world.machines.waiting_commands(1).await;
+    world.vms.waiting_commands(1).await;
     web.stop.cancel();
     tokio::time::timeout(Duration::from_secs(30), web.serving).await.expect("an end").expect("no panic");
-    world.machines.waiting_commands(0).await;
+    world.vms.waiting_commands(0).await;
     assert!(tokio::net::TcpStream::connect(web.address).await.is_err());
 }

@@ -111,11 +111,11 @@ async fn failed_setup_undoes_only_new_workspaces() {
 async fn prepare_reserves_its_name_until_it_is_cancelled() {
     let (world, mut client) = connected().await;
     start(&mut client, "one", "workspace_prepare", json!({"name": "gold", "setup_commands": ["wait"]})).await;
-    world.machines.waiting_commands(1).await;
+    world.vms.waiting_commands(1).await;
     let second = client.call("workspace_prepare", json!({"name": "gold"})).await;
     assert_eq!(code(&second), "prepare_in_progress");
     cancel(&mut client, "one").await;
-    world.machines.waiting_commands(0).await;
+    world.vms.waiting_commands(0).await;
     left(&mut client, &[]).await;
     // The name is free a moment after the workspace is gone.
     let again = async {
@@ -268,9 +268,9 @@ async fn cancelled_swarm_leaves_no_worker() {
         let mut arguments = swarm(tasks.clone());
         arguments["cleanup"] = json!(cleanup);
         start(&mut client, "swarm", "swarm_run", arguments).await;
-        world.machines.waiting_commands(2).await;
+        world.vms.waiting_commands(2).await;
         cancel(&mut client, "swarm").await;
-        world.machines.waiting_commands(0).await;
+        world.vms.waiting_commands(0).await;
         left(&mut client, &["gold"]).await;
     }
     // Cancels a little earlier or later.
@@ -286,9 +286,9 @@ async fn cancelled_swarm_leaves_no_worker() {
 async fn hangup_during_swarm_leaves_no_worker() {
     let (world, mut client) = prepared().await;
     start(&mut client, "swarm", "swarm_run", swarm(json!([{"name": "a", "command": "wait"}]))).await;
-    world.machines.waiting_commands(1).await;
+    world.vms.waiting_commands(1).await;
     client.close().await;
-    world.machines.waiting_commands(0).await;
+    world.vms.waiting_commands(0).await;
     let mut other = Client::initialized(world.session(), "full", false).await;
     left(&mut other, &["gold"]).await;
 }

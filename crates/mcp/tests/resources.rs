@@ -61,7 +61,7 @@ async fn binary_resource_comes_in_base64() {
         .unwrap()
         .parse()
         .unwrap();
-    world.machines.disks.files(id).lock().unwrap().insert("/b".to_owned(), (b"\xff\x00a".to_vec(), 0o644));
+    world.vms.disks.files(id).lock().unwrap().insert("/b".to_owned(), (b"\xff\x00a".to_vec(), 0o644));
     let file = read(&mut client, "agentiso://workspace/web/file/b").await["result"]["contents"][0].clone();
     assert_eq!((&file["blob"], &file["mimeType"]), (&json!("/wBh"), &json!("application/octet-stream")));
 }

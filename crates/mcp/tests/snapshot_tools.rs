@@ -119,7 +119,7 @@ async fn restore_reports_whether_processes_came_back() {
     assert_eq!(restored["structuredContent"]["processes_restored"], true);
     // The same from a stopped workspace.
     client.call("workspace_stop", json!({"workspace_id": "web"})).await;
-    world.machines.memory_is_lost.store(true, Ordering::SeqCst);
+    world.vms.memory_is_lost.store(true, Ordering::SeqCst);
     let restored = snapshot(&mut client, "restore", "m").await;
     assert!(text(&restored).contains("not brought back"), "{restored}");
     assert!(text(&restored).contains("Warning: its memory was taken on another host."), "{restored}");
@@ -262,7 +262,7 @@ async fn single_fork_answer_names_its_origin() {
 
     write(&mut client, &name, "/a", "mine").await;
     assert_eq!(read(&mut client, "web", "/a").await.as_deref(), Some("shared"));
-    world.machines.memory_is_lost.store(true, Ordering::SeqCst);
+    world.vms.memory_is_lost.store(true, Ordering::SeqCst);
     let warned = client.call("workspace_fork", json!({"workspace_id": "web", "snapshot_name": "s"})).await;
     assert!(warned["content"][1]["text"].as_str().unwrap().contains("another host"), "{warned}");
     assert!(warned["structuredContent"]["note"].as_str().unwrap().contains("another host"), "{warned}");
@@ -336,12 +336,12 @@ async fn cancelled_fork_is_undone() {
         let params = json!({"name": "workspace_fork", "arguments": arguments});
         let request = json!({"jsonrpc": "2.0", "id": "fork", "method": "tools/call", "params": params});
         client.send(&request.to_string()).await;
-        world.machines.waiting_commands(expected).await;
+        world.vms.waiting_commands(expected).await;
         let cancel =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "fork"}});
         client.send(&cancel.to_string()).await;
-        world.machines.waiting_commands(0).await;
-        while world.machines.disks.count() > 1 {
+        world.vms.waiting_commands(0).await;
+        while world.vms.disks.count() > 1 {
             tokio::task::yield_now().await;
         }
         loop {

@@ -15,7 +15,7 @@ async fn team() -> (Teams, Ports, WorkspaceId) {
     let mut t = teams().await;
     let made = t.done(create("web", &["ann", "bob"])).await;
     let id = serde_json::from_value(made["member_workspace_ids"][1].clone()).unwrap();
-    let ports = t.world.machines.ports.clone();
+    let ports = t.world.vms.ports.clone();
     opened(&ports, id).await;
     (t, ports, id)
 }
@@ -195,7 +195,7 @@ async fn message_port_is_open_only_in_member_vms() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), shut).await.expect("it ends with the machine");
+    tokio::time::timeout(Duration::from_secs(30), shut).await.expect("it ends with the VM");
     t.client.call("workspace_start", json!({"workspace_id": "web.bob"})).await;
     opened(&ports, bob).await;
     for name in ["stranger", "copy"] {
@@ -207,7 +207,7 @@ async fn message_port_is_open_only_in_member_vms() {
     let mut t = t.restarted().await;
     t.client.call("workspace_adopt", json!({})).await;
     t.client.call("workspace_start", json!({"workspace_id": "web.bob"})).await;
-    let ports = t.world.machines.ports.clone();
+    let ports = t.world.vms.ports.clone();
     opened(&ports, bob).await;
     let (_, got) = read(&ports.ask(bob, Program::Reads, &get("/messages")).await);
     assert_eq!(got["messages"][0]["content"], "kept");

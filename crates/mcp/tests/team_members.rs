@@ -84,7 +84,7 @@ async fn team_belongs_to_its_session_until_it_ends() {
     assert_eq!(t.receive("web", "bob").await["count"], 1);
     t.client.close().await;
     done(&mut other, json!({"action": "destroy", "name": "web"})).await;
-    assert_eq!(t.world.machines.disks.count(), 0);
+    assert_eq!(t.world.vms.disks.count(), 0);
 }
 
 #[tokio::test]

@@ -146,7 +146,7 @@ async fn four_tasks_run_at_once_within_their_timeout() {
         .await;
     }
     t.assign_command("bob", "echo last").await;
-    t.world.machines.waiting_commands(4).await;
+    t.world.vms.waiting_commands(4).await;
     assert_eq!(t.receive("bob").await["daemon_pending_tasks"], 5);
     assert_eq!(t.status().await, ("Working".to_owned(), "Working".to_owned()));
     t.card_says("working").await;
@@ -175,7 +175,7 @@ async fn broadcast_task_skips_the_sender() {
 async fn task_of_a_stopped_vm_fails() {
     let mut t = team().await;
     t.assign_command("bob", "wait").await;
-    t.world.machines.waiting_commands(1).await;
+    t.world.vms.waiting_commands(1).await;
     t.client.call("workspace_stop", json!({"workspace_id": "web.bob"})).await;
     let cut = t.results("bob").await.remove(0);
     assert_eq!((&cut["exit_code"], &cut["success"]), (&json!(-1), &json!(false)));
@@ -194,7 +194,7 @@ async fn task_results_survive_a_daemon_restart() {
     t.assign_command("bob", "echo kept").await;
     t.card_says("done").await;
     t.assign_command("bob", "wait").await;
-    t.world.machines.waiting_commands(1).await;
+    t.world.vms.waiting_commands(1).await;
     let Team { world, client } = t;
     client.close().await;
     // VMs end with a daemon that is shut down, and their jobs with them.
@@ -220,8 +220,8 @@ async fn team_with_running_tasks_can_be_destroyed() {
     for _ in 0..6 {
         t.assign_command("bob", "wait").await;
     }
-    t.world.machines.waiting_commands(4).await;
+    t.world.vms.waiting_commands(4).await;
     t.done(json!({"action": "destroy", "name": "web"})).await;
-    assert_eq!(t.world.machines.disks.count(), 0);
+    assert_eq!(t.world.vms.disks.count(), 0);
     assert_eq!(t.done(json!({"action": "list"})).await["count"], 0);
 }

@@ -88,7 +88,7 @@ async fn failed_member_undoes_the_team() {
     let mut t = teams().await;
     assert_eq!(t.code(create("web", &["a", "broken", "c", "d", "e", "f"])).await, "boot_failed");
     assert_eq!(t.workspaces().await, [""; 0]);
-    assert_eq!(t.world.machines.disks.count(), 0);
+    assert_eq!(t.world.vms.disks.count(), 0);
     assert_eq!(t.done(json!({"action": "list"})).await["count"], 0);
     assert_eq!(t.card("web", "a"), None);
     t.done(create("web", &["a"])).await;
@@ -102,7 +102,7 @@ async fn cancelled_team_create_is_undone() {
     stuck["golden_workspace"] = "gold".into();
     begin(&mut t.client, "x", stuck).await;
     // Waits for both members: there may never be a moment at which only one waits.
-    t.world.machines.waiting_commands(2).await;
+    t.world.vms.waiting_commands(2).await;
     let status = t.done(json!({"action": "status", "name": "stuck"})).await;
     assert_eq!(
         (&status["state"], &status["members"][0]["agent_status"]),
@@ -113,7 +113,7 @@ async fn cancelled_team_create_is_undone() {
     assert_eq!(t.code(below("stuck", create("child", &["a"]))).await, "team_being_made");
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "x"}});
     t.client.send(&cancel.to_string()).await;
-    t.world.machines.waiting_commands(0).await;
+    t.world.vms.waiting_commands(0).await;
     let gone = async {
         while t.done(json!({"action": "list"})).await["count"] != 0 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -160,7 +160,7 @@ async fn refused_team_calls_create_nothing() {
         .await,
         "quota_exceeded"
     );
-    assert_eq!((t.workspaces().await.len(), t.world.machines.disks.count()), (0, 0));
+    assert_eq!((t.workspaces().await.len(), t.world.vms.disks.count()), (0, 0));
     t.done(create("web", &["a"])).await;
     assert_eq!(t.code(create("web", &["b"])).await, "team_exists");
 }
@@ -206,5 +206,5 @@ async fn nested_teams_are_destroyed_with_their_parent() {
     assert_eq!((&left["count"], &left["teams"][0]["name"]), (&json!(1), &json!("top")));
     assert_eq!(t.workspaces().await.len(), 1);
     t.done(json!({"action": "destroy", "name": "top"})).await;
-    assert_eq!(t.world.machines.disks.count(), 0);
+    assert_eq!(t.world.vms.disks.count(), 0);
 }

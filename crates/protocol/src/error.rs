@@ -72,7 +72,7 @@ codes! {
     /// A device did not appear in time.
     NoDevice = "no_device" => FailedPrecondition,
     /// The agent does not run as the init of a VM and refuses to change the system that it runs on.
-    NotMachine = "not_machine" => FailedPrecondition,
+    NotVm = "not_machine" => FailedPrecondition,
     /// The VM is shutting down.
     ShuttingDown = "shutting_down" => Unavailable,
     /// The kernel refused something that should have worked.

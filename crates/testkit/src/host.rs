@@ -236,7 +236,7 @@ impl TestHost {
     }
 
     /// The pids of the QEMU processes of this host's workspaces, without those that only make a template.
-    pub fn machines(&self) -> Vec<i32> {
+    pub fn vms(&self) -> Vec<i32> {
         let templates = self.data().join("run/t-");
         let making_templates = processes_mentioning(&templates);
         processes_mentioning(self.dir())
@@ -257,7 +257,7 @@ impl TestHost {
     /// Asserts that nothing of any workspace is left: no process, no directory, no socket, no ledger entry.
     pub fn assert_no_workspaces_left(&self) {
         let limit = Duration::from_secs(30);
-        eventually("machines end", limit, || self.machines().is_empty());
+        eventually("VMs end", limit, || self.vms().is_empty());
         eventually("the ledger is empty", limit, || self.state()["workspaces"] == serde_json::json!({}));
         assert_eq!(self.workspace_dirs(), 0, "workspace directories were left behind");
         let left: Vec<_> = std::fs::read_dir(self.data().join("run"))

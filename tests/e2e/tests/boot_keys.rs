@@ -78,8 +78,8 @@ fn vms_use_configured_subnet_directories_and_qemu() {
         "00034D0A 00FFFFFF",
         "its subnet"
     );
-    let machine = agentiso_testkit::processes_mentioning(&at("run"))[0];
-    let line = std::fs::read(format!("/proc/{machine}/cmdline")).unwrap();
+    let vm = agentiso_testkit::processes_mentioning(&at("run"))[0];
+    let line = std::fs::read(format!("/proc/{vm}/cmdline")).unwrap();
     let program = line.split(|byte| *byte == 0).next().unwrap();
     assert_eq!(String::from_utf8_lossy(program), at("qemu").display().to_string());
     assert!(std::fs::read_dir(at("run")).unwrap().count() > 0, "its sockets");

@@ -82,13 +82,13 @@ fn quarantined_vm_leaves_no_device_when_it_ends() {
     policy(&ws, json!({"allow_domains": ["good.test"]}));
     ws.sh("echo here > /root/note; sync");
     let (ip, id) = (ws.created["ip"].as_str().unwrap().to_owned(), ws.id.clone());
-    let machine = Process::open(test.machines()[0]).expect("the machine runs");
+    let vm = Process::open(test.vms()[0]).expect("the VM runs");
     test.kill_daemon();
     std::fs::remove_file(test.state_file()).unwrap();
     assert!(test.cli_ok(&["recover"]).contains(&id));
     assert!(links().contains("aiso"), "it runs on: {}", links());
 
-    machine.kill();
+    vm.kill();
     eventually("its device goes", Duration::from_secs(20), || !links().contains("aiso"));
     let neighbours = || internet.sh_at_host("ip neigh show dev br-agentiso nud permanent");
     eventually("its address goes", Duration::from_secs(20), || !neighbours().contains(&ip));

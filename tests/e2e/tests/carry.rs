@@ -98,7 +98,7 @@ fn damaged_export_is_refused_and_leaves_nothing() {
         let refused = host.cli(&["snapshot", "import", path, "other"]);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success() && said.contains(words), "{said}");
-        assert_eq!((host.workspace_dirs(), host.machines().len()), (1, 1));
+        assert_eq!((host.workspace_dirs(), host.vms().len()), (1, 1));
     }
     let missing = host.cli(&["snapshot", "import", "/nonexistent/file"]);
     assert!(String::from_utf8_lossy(&missing.stderr).contains("/nonexistent/file"));

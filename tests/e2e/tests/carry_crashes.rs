@@ -170,9 +170,9 @@ impl Story {
             self.use_up_copy(&what);
         }
         assert!(!self.has_copy(), "{what}");
-        let (dirs, machines) = (|| self.host.workspace_dirs(), || self.host.machines().len());
+        let (dirs, vms) = (|| self.host.workspace_dirs(), || self.host.vms().len());
         eventually(&format!("{what}: nothing of it is left"), Duration::from_secs(30), || {
-            (dirs(), machines()) == (1, 1)
+            (dirs(), vms()) == (1, 1)
         });
         let entries = std::fs::read_dir(&self.files).unwrap().flatten().map(|entry| entry.file_name());
         let strange: Vec<_> = entries.filter(|name| name != "written" && name != "kept").collect();

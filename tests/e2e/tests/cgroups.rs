@@ -28,8 +28,8 @@ fn required_cgroup_exists_or_vm_is_refused() {
     if optional["verdict"] == "ok" {
         assert_eq!((fit, &required["verdict"]), (true, &json!("ok")), "{required}");
         assert!(!created.is_error, "{}", created.text);
-        let machine = std::fs::read_to_string(format!("/proc/{}/cgroup", host.machines()[0])).unwrap();
-        assert!(machine.contains("/agentiso-machine-"), "{machine}");
+        let vm = std::fs::read_to_string(format!("/proc/{}/cgroup", host.vms()[0])).unwrap();
+        assert!(vm.contains("/agentiso-machine-"), "{vm}");
         return;
     }
     assert_eq!(optional["verdict"], "note", "without the key it is only worth knowing: {optional}");

@@ -234,13 +234,13 @@ impl Story {
             let (mut held, _) = listener.accept().expect("somebody comes");
             held.read_to_string(&mut said).expect("a step");
             if said == step {
-                killed = self.kill_machines();
+                killed = self.kill_vms();
             }
             // A daemon that reaches the step again, or the thread above at its end, finds no listener.
             std::fs::remove_file(&socket).expect("the socket goes");
         });
         assert_eq!(said, step, "{operation:?} does not pass it");
-        assert!(!killed.is_empty(), "{step}: there was no machine that could be killed");
+        assert!(!killed.is_empty(), "{step}: there was no VM that could be killed");
         let carries = |found: &Value| found["pid"].as_i64().is_some_and(|pid| killed.contains(&pid));
         eventually("their end is noticed", Duration::from_secs(30), || {
             !self.json(&["ps"]).iter().any(|found| found["state"] == "running" && carries(found))
@@ -249,13 +249,13 @@ impl Story {
     }
 
     /// Kills every QEMU, also one that only converts a memory snapshot, and returns their pids.
-    fn kill_machines(&self) -> Vec<i64> {
+    fn kill_vms(&self) -> Vec<i64> {
         let comm = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let all = processes_mentioning(self.host.dir()).into_iter();
-        let machines: Vec<Process> =
+        let vms: Vec<Process> =
             all.filter(|pid| comm(*pid).starts_with("qemu")).filter_map(Process::open).collect();
-        machines.iter().for_each(Process::kill);
-        machines.iter().map(|machine| i64::from(machine.pid)).collect()
+        vms.iter().for_each(Process::kill);
+        vms.iter().map(|vm| i64::from(vm.pid)).collect()
     }
 
     /// Checks that everything is there and usable, and removes what the operation made.
@@ -288,7 +288,7 @@ impl Story {
         }
         let left = || self.host.workspace_dirs();
         eventually("nothing of it is left", Duration::from_secs(30), || left() == 1);
-        eventually("one machine runs", Duration::from_secs(30), || self.host.machines().len() == 1);
+        eventually("one VM runs", Duration::from_secs(30), || self.host.vms().len() == 1);
     }
 
     /// Checks that the snapshots have their original content, and that nothing is left after deleting them.

@@ -31,9 +31,7 @@ fn report(output: &Output) -> Value {
 
 /// Asserts that the check left no VM, directory or socket, and started no daemon.
 fn assert_nothing_left(host: &TestHost) {
-    eventually("its machines are gone", Duration::from_secs(30), || {
-        processes_mentioning(host.dir()).is_empty()
-    });
+    eventually("its VMs are gone", Duration::from_secs(30), || processes_mentioning(host.dir()).is_empty());
     for dir in [host.data(), host.data().join("run")] {
         let names = std::fs::read_dir(&dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
         let left: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with("deep-")).collect();

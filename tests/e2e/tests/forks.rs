@@ -43,8 +43,8 @@ fn forked_process_draws_different_random_numbers() {
     source.sh("nohup python3 /root/draw.py >/dev/null 2>&1 & while [ ! -e /run/ready ]; do sleep 0.1; done");
     source.snapshot_with_memory("m");
     let forks = source.fork_many("m", 2, "twin");
-    let drawn = |machine: &TestWorkspace<'_>| {
-        machine.sh("touch /run/draw; while [ ! -e /run/drawn ]; do sleep 0.05; done; cat /run/drawn")
+    let drawn = |vm: &TestWorkspace<'_>| {
+        vm.sh("touch /run/draw; while [ ! -e /run/drawn ]; do sleep 0.05; done; cat /run/drawn")
     };
     let all: Vec<String> = forks.iter().chain([&source]).map(drawn).collect();
     let words: BTreeSet<&str> = all.iter().flat_map(|line| line.split_whitespace()).collect();
@@ -93,17 +93,17 @@ fn source_connection_survives_snapshot_and_forks() {
     assert_eq!(say("alone"), "4 alone");
 }
 
-fn assert_no_identity_is_shared(machines: &[&TestWorkspace<'_>]) {
+fn assert_no_identity_is_shared(vms: &[&TestWorkspace<'_>]) {
     for (what, command) in OF_ITS_OWN {
-        let mut values: Vec<_> = machines.iter().map(|machine| machine.sh(command)).collect();
+        let mut values: Vec<_> = vms.iter().map(|vm| vm.sh(command)).collect();
         assert!(values.iter().all(|value| !value.is_empty()), "{what}: {values:?}");
         values.sort();
         let all = values.len();
         values.dedup();
         assert_eq!(values.len(), all, "{what} is shared");
     }
-    for machine in machines {
-        assert_eq!(machine.sh("hostname"), machine.name);
+    for vm in vms {
+        assert_eq!(vm.sh("hostname"), vm.name);
     }
 }
 
@@ -154,7 +154,7 @@ fn unprivileged_daemon_snapshots_restores_and_forks() {
     source.snapshot("disk");
     source.snapshot_with_memory("memory");
     let fork = source.fork("memory");
-    let count = |machine: &TestWorkspace<'_>| machine.sh("wc -l < /run/counter").parse::<u32>().unwrap();
+    let count = |vm: &TestWorkspace<'_>| vm.sh("wc -l < /run/counter").parse::<u32>().unwrap();
     let before = count(&fork);
     eventually("the fork's process goes on", Duration::from_secs(20), || count(&fork) > before);
     source.restore("memory");
@@ -171,12 +171,12 @@ fn unprivileged_daemon_snapshots_restores_and_forks() {
 const CLOCK_MAY_BE_OFF: f64 = 1.0;
 
 /// Reads the host's clock before and after the guest's, so that the duration of the call does not matter.
-fn assert_clock_is_right(machine: &TestWorkspace<'_>) {
+fn assert_clock_is_right(vm: &TestWorkspace<'_>) {
     let before = host_seconds();
-    let there: f64 = machine.sh("date +%s.%N").parse().expect("a time");
+    let there: f64 = vm.sh("date +%s.%N").parse().expect("a time");
     let after = host_seconds();
     let off = (before - there).max(there - after);
-    assert!(off <= CLOCK_MAY_BE_OFF, "{}: the clock is off by {off} s", machine.name);
+    assert!(off <= CLOCK_MAY_BE_OFF, "{}: the clock is off by {off} s", vm.name);
 }
 
 fn host_seconds() -> f64 {

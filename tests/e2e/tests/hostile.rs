@@ -212,6 +212,6 @@ fn every_tool_answers_random_arguments() {
         is_alive(&client);
     }
     assert_eq!(target.sh("echo alive"), "alive");
-    assert_eq!(host.machines().len(), 1, "a random create made a machine");
+    assert_eq!(host.vms().len(), 1, "a random create made a VM");
     assert!(client.stderr().len() < 64 << 10, "stderr would fill a pipe: {} bytes", client.stderr().len());
 }

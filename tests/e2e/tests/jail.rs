@@ -61,7 +61,7 @@ const NOBODY: u32 = 65534;
 fn jailed_vm_reaches_only_its_files() {
     let host = host_or_skip!();
     let root = rustix::process::geteuid().is_root();
-    machine_reaches_its_own_files_only(&host, if root { "users" } else { "user-namespace" });
+    vm_reaches_its_own_files_only(&host, if root { "users" } else { "user-namespace" });
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn ordinary_users_vm_is_jailed_too() {
         return record_skip("the test above is that of an ordinary user");
     }
     let host = host_or_skip!(HostOptions { user: Some(NOBODY), ..HostOptions::default() });
-    machine_reaches_its_own_files_only(&host, "user-namespace");
+    vm_reaches_its_own_files_only(&host, "user-namespace");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn landlocked_vm_is_jailed_too() {
     if checked(&host, "landlock")["verdict"] != "ok" {
         return record_skip("this kernel has no Landlock, or one from before Linux 6.7");
     }
-    machine_reaches_its_own_files_only(&host, "landlock");
+    vm_reaches_its_own_files_only(&host, "landlock");
 }
 
 /// The result of `agentiso check` about the jail, with the detected jail overridden by `jail`.
@@ -117,7 +117,7 @@ fn assert_held(pid: i32, jail: &str) {
     }
 }
 
-fn machine_reaches_its_own_files_only(host: &TestHost, jail: &str) {
+fn vm_reaches_its_own_files_only(host: &TestHost, jail: &str) {
     let client = host.client();
     let other = client.workspace_with(json!({"name": "neighbour"}));
     let ws = client.workspace_with(json!({"name": "inmate"}));
@@ -126,7 +126,7 @@ fn machine_reaches_its_own_files_only(host: &TestHost, jail: &str) {
     assert_eq!(told["verdict"], "ok", "it is the daemon's that counts: {told}");
     assert!(told["detail"].as_str().unwrap().starts_with(&format!("{jail}: ")), "{told}");
     let cmdline_of = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let pid = host.machines().into_iter().find(|pid| cmdline_of(pid).contains(&ws.id)).expect("it runs");
+    let pid = host.vms().into_iter().find(|pid| cmdline_of(pid).contains(&ws.id)).expect("it runs");
     assert_held(pid, jail);
     // Layers are added, frozen and merged while the VM runs.
     ws.sh("echo one > /root/file; sync");

@@ -99,7 +99,7 @@ fn bad_job_requests_name_the_reason() {
     ws.stop();
     refused(json!({"command": "true"})).mentions(&["workspace_start"]);
     ws.start();
-    assert_eq!(start(&ws, "true"), 1, "a machine that was started anew counts anew");
+    assert_eq!(start(&ws, "true"), 1, "a VM that was started anew counts anew");
 }
 
 #[test]
@@ -153,19 +153,17 @@ fn jobs_and_variables_need_a_memory_snapshot() {
     ws.snapshot_with_memory("m");
     ws.snapshot("disk");
     let fork = ws.fork("m");
-    for machine in [&ws, &fork] {
-        let before = poll(machine, job)["stdout_bytes"].as_u64();
-        eventually("it goes on", Duration::from_secs(30), || {
-            poll(machine, job)["stdout_bytes"].as_u64() > before
-        });
-        assert_eq!(machine.sh("echo $KEY"), "value");
+    for vm in [&ws, &fork] {
+        let before = poll(vm, job)["stdout_bytes"].as_u64();
+        eventually("it goes on", Duration::from_secs(30), || poll(vm, job)["stdout_bytes"].as_u64() > before);
+        assert_eq!(vm.sh("echo $KEY"), "value");
     }
     fork.tool("exec_background", json!({"action": "kill", "job_id": job}));
     assert_eq!(poll(&ws, job)["running"], true, "the job of the source is another");
     ws.restore("m");
     assert_eq!((&poll(&ws, job)["running"], ws.sh("echo $KEY").as_str()), (&json!(true), "value"));
     ws.restore("disk");
-    assert_eq!(ws.sh("echo \"[$KEY]\""), "[]", "a machine without its memory has no variables");
+    assert_eq!(ws.sh("echo \"[$KEY]\""), "[]", "a VM without its memory has no variables");
     ws.tool_error("exec_background", json!({"action": "poll", "job_id": job}))
         .mentions(&["no job was started"]);
 }

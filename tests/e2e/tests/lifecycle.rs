@@ -22,10 +22,8 @@ fn workspace_is_created_used_and_destroyed() {
     // Periodic work of an idle kernel is turned off.
     let rest = ws.sh("cd /proc/sys; cat vm/compaction_proactiveness vm/stat_interval kernel/watchdog");
     assert_eq!(rest, "0\n60\n0");
-    let [machine] = host.machines()[..] else { panic!("one machine, not {:?}", host.machines()) };
-    eventually("an idle machine lets its host sleep", Duration::from_secs(60), || {
-        wakes_a_second(machine) < 20
-    });
+    let [vm] = host.vms()[..] else { panic!("one VM, not {:?}", host.vms()) };
+    eventually("an idle VM lets its host sleep", Duration::from_secs(60), || wakes_a_second(vm) < 20);
 
     ws.destroy();
     assert_eq!(client.tool("workspace_list", json!({})).text, "[]");

@@ -102,7 +102,7 @@ fn orchestrate_runs_prompts_and_keeps_results() {
     {
         assert!(plan.contains(part), "{part}: {plan}");
     }
-    assert!(runs(&host).is_empty() && host.machines().len() == 1 && !plan.contains(SECRET));
+    assert!(runs(&host).is_empty() && host.vms().len() == 1 && !plan.contains(SECRET));
     let mut plain = host.command();
     plain.current_dir(host.dir()).env("ANTHROPIC_API_KEY", SECRET).arg("-c").arg(host.config_path());
     let planned = plain.args(["orchestrate", "--task-file", "tasks.toml", "--dry-run"]).output().unwrap();
@@ -127,7 +127,7 @@ fn orchestrate_runs_prompts_and_keeps_results() {
     let meta: Value = serde_json::from_str(&read(&run.join("bad/meta.json"))).unwrap();
     assert_eq!((&meta["exit_code"], &meta["success"]), (&json!(3), &json!(false)));
     assert!(meta["workspace_id"].is_string());
-    assert_eq!(host.machines().len(), 1, "the workers are gone");
+    assert_eq!(host.vms().len(), 1, "the workers are gone");
     for file in [host.data().join("daemon.log"), host.state_file()] {
         assert!(!read(&file).contains(SECRET), "{}", file.display());
     }
@@ -152,12 +152,12 @@ fn orchestrate_runs_prompts_and_keeps_results() {
         words(&refused)
     );
     client.tool("workspace_destroy", json!({"workspace_id": "orch-a"}));
-    assert_eq!((runs(&host).len(), host.machines().len()), (before, 1));
+    assert_eq!((runs(&host).len(), host.vms().len()), (before, 1));
 
     // An interrupted run leaves nothing behind.
     tasks(&host, "golden", "[[tasks]]\nname = \"long\"\nprompt = \"wait\"\n");
     let child = command(&host, &[]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    eventually("the worker runs", Duration::from_secs(120), || host.machines().len() == 2);
+    eventually("the worker runs", Duration::from_secs(120), || host.vms().len() == 2);
     // A second run is refused meanwhile, also with other task names.
     tasks(&host, "golden", "[[tasks]]\nname = \"other\"\nprompt = \"x\"\n");
     let second = command(&host, &[]).output().unwrap();
@@ -168,7 +168,7 @@ fn orchestrate_runs_prompts_and_keeps_results() {
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
     let interrupted = child.wait_with_output().unwrap();
     assert_eq!(interrupted.status.code(), Some(130), "{}", words(&interrupted));
-    eventually("the worker is gone", Duration::from_secs(60), || host.machines().len() == 1);
+    eventually("the worker is gone", Duration::from_secs(60), || host.vms().len() == 1);
     assert_eq!(runs(&host).len(), before);
     // The lock ends with the process, not with the daemon or its VMs.
     let next = command(&host, &[]).output().unwrap();

@@ -94,7 +94,7 @@ fn own_kernel_and_initramfs_are_used() {
     assert!(again.status.success() && !said.contains("note:"), "it is in the configuration: {said}");
     host.cli_ok(&["create", "box"]);
     assert_eq!(host.cli_ok(&["exec", "box", "--", "uname", "-r"]).trim(), version);
-    let pid = host.machines()[0];
+    let pid = host.vms()[0];
     let line = String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/cmdline")).unwrap()).into_owned();
     let from = cache.join("templates").display().to_string();
     assert!(line.contains(&from), "it comes up from what these files made: {line}");

@@ -56,7 +56,7 @@ fn pool_vm_equals_a_freshly_made_one() {
     drop(host_or_skip!());
     let host = pooled();
     let client = greeted(&host);
-    eventually("a machine stands ready", Duration::from_secs(110), || host.machines().len() == 1);
+    eventually("a VM stands ready", Duration::from_secs(110), || host.vms().len() == 1);
     assert_eq!(client.tool("workspace_list", json!({})).json(), json!([]), "nobody sees it");
     // The process exists before its guest is up.
     eventually("its guest is up", Duration::from_secs(110), || stands_ready(&host));
@@ -93,19 +93,19 @@ fn warm_pool_is_swept_after_stop_or_crash() {
     drop(host_or_skip!());
     let host = pooled();
     let client = greeted(&host);
-    eventually("a machine stands ready", Duration::from_secs(110), || host.machines().len() == 1);
-    let before = host.machines();
+    eventually("a VM stands ready", Duration::from_secs(110), || host.vms().len() == 1);
+    let before = host.vms();
     host.kill_daemon();
     drop(client);
     let client = greeted(&host);
     eventually("the old one is swept and another made", Duration::from_secs(110), || {
-        let now = host.machines();
+        let now = host.vms();
         now.len() == 1 && now != before
     });
     assert_eq!(client.tool("workspace_list", json!({})).json(), json!([]));
     drop(client);
     host.stop_daemon();
-    eventually("nothing is left", Duration::from_secs(60), || host.machines().is_empty());
+    eventually("nothing is left", Duration::from_secs(60), || host.vms().is_empty());
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn crash_during_claim_leaves_vm_whole_or_gone() {
         }
         // Only the VM of the pool and its directory are left, and nothing of the claimed one.
         eventually("only the pool's own is left", Duration::from_secs(60), || {
-            host.machines().len() == 1 && host.workspace_dirs() == 1
+            host.vms().len() == 1 && host.workspace_dirs() == 1
         });
     }
     host.stop_daemon();

@@ -21,10 +21,10 @@ fn killed_daemon_loses_nothing() {
     let first = host.client();
     let ws = first.workspace_with(json!({"name": "survivor"}));
     ws.sh("(while :; do date +%s%N > /root/tick; sleep 0.1; done) >/dev/null 2>&1 & echo $! > /root/pid");
-    let machines = host.machines();
+    let vms = host.vms();
     let (id, ip) = (ws.id.clone(), ws.created["ip"].clone());
     host.kill_daemon();
-    assert_eq!(host.machines(), machines, "the machine runs on");
+    assert_eq!(host.vms(), vms, "the VM runs on");
 
     let next = adopt_all(&host);
     let info = next.tool("workspace_info", json!({"workspace_id": "survivor"})).json();
@@ -33,7 +33,7 @@ fn killed_daemon_loses_nothing() {
         .tool("exec", json!({"workspace_id": id, "command": "kill -0 $(cat /root/pid) && echo lives"}))
         .json();
     assert_eq!(out["stdout"], "lives\n");
-    assert_eq!(host.machines(), machines, "and it is the same machine");
+    assert_eq!(host.vms(), vms, "and it is the same VM");
     next.tool("workspace_destroy", json!({"workspace_id": id}));
     host.assert_no_workspaces_left();
 }
@@ -45,7 +45,7 @@ fn stopped_daemon_stops_vms_and_keeps_disks() {
     let ws = first.workspace_with(json!({"name": "kept"}));
     ws.sh("echo here > /root/note");
     host.stop_daemon();
-    assert_eq!(host.machines(), Vec::<i32>::new());
+    assert_eq!(host.vms(), Vec::<i32>::new());
     let next = adopt_all(&host);
     assert_eq!(next.tool("workspace_info", json!({"workspace_id": "kept"})).json()["state"], "stopped");
     next.tool("workspace_start", json!({"workspace_id": "kept"}));
@@ -56,7 +56,7 @@ fn stopped_daemon_stops_vms_and_keeps_disks() {
     let daemon = host.daemon().expect("a daemon runs");
     daemon.signal(Signal::INT);
     daemon.wait_gone(Duration::from_secs(90));
-    assert_eq!(host.machines(), Vec::<i32>::new());
+    assert_eq!(host.vms(), Vec::<i32>::new());
     assert_eq!(host.state()["workspaces"][&ws.id]["phase"], "stopped");
 }
 
@@ -68,7 +68,7 @@ fn killed_vm_is_noticed_and_can_restart() {
     ws.sh("echo here > /root/note; sync");
     let running = client.start_tool("exec", ws.with_id(json!({"command": "touch /begun; sleep 1000"})));
     eventually("the command runs", Duration::from_secs(60), || ws.exec("test -e /begun").exit_code == 0);
-    Process::open(host.machines()[0]).expect("the machine runs").kill();
+    Process::open(host.vms()[0]).expect("the VM runs").kill();
     let failed = running.wait_for(Duration::from_secs(20)).expect("the call ends at once");
     assert!(format!("{failed:?}").contains("isError"), "{failed:?}");
     eventually("the state turns", Duration::from_secs(10), || ws.state() == "stopped");
@@ -84,9 +84,9 @@ fn vm_dead_without_daemon_is_shown_as_stopped() {
     let first = host.client();
     let ws = first.workspace_with(json!({"name": "dead"}));
     let id = ws.id.clone();
-    let machine = Process::open(host.machines()[0]).expect("the machine runs");
+    let vm = Process::open(host.vms()[0]).expect("the VM runs");
     host.kill_daemon();
-    machine.kill();
+    vm.kill();
     let next = adopt_all(&host);
     eventually("the state turns", Duration::from_secs(20), || {
         next.tool("workspace_info", json!({"workspace_id": id})).json()["state"] == "stopped"
@@ -97,7 +97,7 @@ fn vm_dead_without_daemon_is_shown_as_stopped() {
 fn pause(host: &TestHost) {
     let run = std::fs::read_dir(host.data().join("run")).expect("a directory").flatten();
     let socket = run.map(|entry| entry.path().join("qmp.sock")).find(|path| path.exists());
-    let mut qmp = UnixStream::connect(socket.expect("a machine")).expect("QEMU listens");
+    let mut qmp = UnixStream::connect(socket.expect("a VM")).expect("QEMU listens");
     let mut answers = BufReader::new(qmp.try_clone().expect("a descriptor")).lines();
     for command in ["qmp_capabilities", "stop"] {
         writeln!(qmp, "{{\"execute\": \"{command}\"}}").expect("QEMU reads");
@@ -129,21 +129,21 @@ fn frozen_vm_keeps_memory_across_daemon_restart() {
     let first = host.client();
     let ws = first.workspace_with(json!({"name": "survivor"}));
     ws.sh("mkdir -p /dev/shm && mount -t tmpfs none /dev/shm; echo kept > /dev/shm/note");
-    let machines = host.machines();
-    let machine = Process::open(machines[0]).expect("the machine runs");
+    let vms = host.vms();
+    let vm = Process::open(vms[0]).expect("the VM runs");
     host.kill_daemon();
-    machine.signal(Signal::STOP);
+    vm.signal(Signal::STOP);
     let next = adopt_all(&host);
     let info = || next.tool("workspace_info", json!({"workspace_id": "survivor"})).json();
     eventually("the reason", Duration::from_secs(60), || {
         info()["stop_reason"].as_str().is_some_and(|reason| reason.contains("cannot be reached"))
     });
     assert_eq!(info()["state"], "running");
-    assert_eq!(host.machines(), machines, "nobody ended it");
-    machine.signal(Signal::CONT);
-    eventually("the machine", Duration::from_secs(90), || info()["stop_reason"].is_null());
+    assert_eq!(host.vms(), vms, "nobody ended it");
+    vm.signal(Signal::CONT);
+    eventually("the VM", Duration::from_secs(90), || info()["stop_reason"].is_null());
     assert_eq!(shell(&host, "cat /dev/shm/note"), "kept");
-    assert_eq!(host.machines(), machines);
+    assert_eq!(host.vms(), vms);
 }
 
 /// Overwrites the command line of a process, as an attacker inside it could.
@@ -163,12 +163,12 @@ fn disguised_vm_is_killed_by_next_daemon() {
     let first = host.client();
     let ws = first.workspace_with(json!({"name": "survivor"}));
     ws.sh("echo kept > /root/note; sync");
-    let machine = Process::open(host.machines()[0]).expect("the machine runs");
+    let vm = Process::open(host.vms()[0]).expect("the VM runs");
     host.kill_daemon();
-    blank_command_line(machine.pid);
-    assert!(host.machines().is_empty(), "it is not recognised");
+    blank_command_line(vm.pid);
+    assert!(host.vms().is_empty(), "it is not recognised");
     let next = adopt_all(&host);
-    machine.wait_gone(Duration::from_secs(60));
+    vm.wait_gone(Duration::from_secs(60));
     let info = || next.tool("workspace_info", json!({"workspace_id": "survivor"})).json();
     eventually("the state turns", Duration::from_secs(20), || info()["state"] == "stopped");
     assert!(info()["stop_reason"].as_str().expect("a reason").contains("command line"), "{}", info());
@@ -192,7 +192,7 @@ fn damaged_older_or_missing_ledger_loses_nothing() {
     ws.sh("echo one > /root/note; sync");
     ws.tool("snapshot", json!({"action": "create", "name": "live", "include_memory": true}));
     ws.sh("echo two > /root/note; sync");
-    let (id, machines) = (ws.id.clone(), host.machines());
+    let (id, vms) = (ws.id.clone(), host.vms());
     let description = host.data().join("workspaces").join(&id).join("workspace.json");
 
     // Case 1: one byte of the ledger is damaged.
@@ -202,7 +202,7 @@ fn damaged_older_or_missing_ledger_loses_nothing() {
     bytes[middle] = 0;
     std::fs::write(host.state_file(), bytes).unwrap();
     assert_eq!(shell(&host, &lives), "two");
-    assert_eq!(host.machines(), machines, "the same machine, and the same process in it");
+    assert_eq!(host.vms(), vms, "the same VM, and the same process in it");
     let status = host.cli_ok(&["status"]);
     assert!(status.contains("was read from its directory"), "{status}");
 
@@ -216,7 +216,7 @@ fn damaged_older_or_missing_ledger_loses_nothing() {
     }
     std::fs::write(host.state_file(), state.to_string()).unwrap();
     assert_eq!(shell(&host, &lives), "two");
-    assert_eq!(host.machines(), machines);
+    assert_eq!(host.vms(), vms);
     assert!(description.exists());
 
     // Case 3: there is no ledger. Nothing is listed, nothing is lost, and the workspace is recovered with its
@@ -224,7 +224,7 @@ fn damaged_older_or_missing_ledger_loses_nothing() {
     host.kill_daemon();
     std::fs::remove_file(host.state_file()).unwrap();
     assert_eq!(host.client().tool("workspace_list", json!({})).text, "[]");
-    assert_eq!((host.machines(), host.workspace_dirs()), (machines.clone(), 1));
+    assert_eq!((host.vms(), host.workspace_dirs()), (vms.clone(), 1));
     let listed = host.cli_ok(&["recover"]);
     assert!(
         listed.contains(&id) && listed.contains("survivor") && listed.contains("no state file"),
@@ -233,7 +233,7 @@ fn damaged_older_or_missing_ledger_loses_nothing() {
     assert!(host.cli_ok(&["status"]).contains("see agentiso recover"));
     host.cli_ok(&["recover", "survivor"]);
     assert_eq!(shell(&host, &lives), "two");
-    assert_eq!(host.machines(), machines);
+    assert_eq!(host.vms(), vms);
     host.cli_ok(&["restore", "survivor", "live"]);
     assert_eq!(shell(&host, &lives), "one", "as it was in the snapshot, processes included");
     host.cli_ok(&["rm", "survivor"]);
@@ -302,7 +302,7 @@ fn cancelled_create_leaves_nothing() {
                 // It may be being removed already; then this destroy fails.
                 client.try_tool("workspace_destroy", json!({"workspace_id": "never"}));
             }
-            list.as_array().unwrap().is_empty() && host.machines().is_empty()
+            list.as_array().unwrap().is_empty() && host.vms().is_empty()
         });
     }
     host.assert_no_workspaces_left();

@@ -115,7 +115,7 @@ fn parallel_creates_respect_the_session_quota() {
     }
     let list = client.tool("workspace_list", json!({"state_filter": "running"})).json();
     assert_eq!(list.as_array().unwrap().len(), 10);
-    assert_eq!(host.machines().len(), 10);
+    assert_eq!(host.vms().len(), 10);
     let ips: std::collections::HashSet<_> =
         list.as_array().unwrap().iter().map(|w| w["ip"].to_string()).collect();
     assert_eq!(ips.len(), 10, "addresses are unique");

@@ -18,7 +18,7 @@ fn daemons_sharing_a_cache_leave_each_other_alone() {
         ws.sh("(i=0; while :; do i=$((i+1)); echo $i > /dev/shm/next; mv /dev/shm/next /dev/shm/count; sleep 0.1; done) \
                >/dev/null 2>&1 & until test -e /dev/shm/count; do sleep 0.1; done");
     }
-    let vms = hosts.each_ref().map(TestHost::machines);
+    let vms = hosts.each_ref().map(TestHost::vms);
     let before = hosts.each_ref().map(count);
 
     // The next daemon of the first host puts its own things in order, and only those.
@@ -27,14 +27,14 @@ fn daemons_sharing_a_cache_leave_each_other_alone() {
         assert!(count(host) > before, "the process goes on");
         host.cli_ok(&["check"]);
     }
-    assert_eq!(hosts.each_ref().map(TestHost::machines), vms, "the VMs are the same");
+    assert_eq!(hosts.each_ref().map(TestHost::vms), vms, "the VMs are the same");
 
     // A daemon that stops in order stops its own VMs.
     let before = count(&hosts[1]);
     hosts[0].stop_daemon();
-    assert_eq!(hosts[0].machines(), Vec::<i32>::new());
+    assert_eq!(hosts[0].vms(), Vec::<i32>::new());
     assert!(count(&hosts[1]) > before, "the process goes on");
-    assert_eq!(hosts[1].machines(), vms[1]);
+    assert_eq!(hosts[1].vms(), vms[1]);
     hosts[0].cli_ok(&["start", "dev"]);
-    assert_eq!(hosts[1].machines(), vms[1]);
+    assert_eq!(hosts[1].vms(), vms[1]);
 }

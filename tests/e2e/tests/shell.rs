@@ -116,9 +116,9 @@ fn status_flags_dead_vms_without_a_daemon() {
     assert!(host.cli(&["status"]).status.success());
     assert!(host.daemon().is_none(), "status started a daemon");
     host.cli_ok(&["create", "victim"]);
-    let machine = Process::open(host.machines()[0]).unwrap();
+    let vm = Process::open(host.vms()[0]).unwrap();
     host.kill_daemon();
-    machine.kill();
+    vm.kill();
     let status = host.cli_ok(&["status"]);
     assert!(status.contains("victim") && status.contains("dead"), "{status}");
 }

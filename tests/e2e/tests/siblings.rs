@@ -33,26 +33,26 @@ fn siblings_of_one_template_share_no_identity() {
     let host = host_or_skip!();
     let client = host.client();
     // The template is made in the background during the first create at the latest; all others come from it.
-    let machines: Vec<_> =
+    let vms: Vec<_> =
         (0..3).map(|i| client.workspace_with(json!({"name": format!("sibling-{i}")}))).collect();
     for (what, command) in OF_ITS_OWN {
-        let values: Vec<_> = machines.iter().map(|m| m.sh(command)).collect();
+        let values: Vec<_> = vms.iter().map(|m| m.sh(command)).collect();
         assert!(values.iter().all(|v| !v.is_empty()), "{what}: {values:?}");
         let distinct: std::collections::HashSet<_> = values.iter().collect();
         assert_eq!(distinct.len(), values.len(), "{what} is shared: {values:?}");
     }
-    for machine in &machines {
-        assert_eq!(machine.sh("hostname"), machine.name);
-        assert!(seconds_off(machine) < 1.0, "the clock is off by {} s", seconds_off(machine));
-        assert_eq!(machine.sh("getent hosts $(hostname) | wc -l"), "1", "its own name resolves");
-        let ip = machine.created["ip"].as_str().unwrap();
+    for vm in &vms {
+        assert_eq!(vm.sh("hostname"), vm.name);
+        assert!(seconds_off(vm) < 1.0, "the clock is off by {} s", seconds_off(vm));
+        assert_eq!(vm.sh("getent hosts $(hostname) | wc -l"), "1", "its own name resolves");
+        let ip = vm.created["ip"].as_str().unwrap();
         assert_eq!(
-            machine.sh(&format!("grep -c {ip} /proc/net/fib_trie | head -1")).parse::<u32>().unwrap().min(1),
+            vm.sh(&format!("grep -c {ip} /proc/net/fib_trie | head -1")).parse::<u32>().unwrap().min(1),
             1
         );
     }
-    machines[0].write("/root/only-here", "x");
-    assert_eq!(machines[1].exec("test -e /root/only-here").exit_code, 1, "disks are shared");
+    vms[0].write("/root/only-here", "x");
+    assert_eq!(vms[1].exec("test -e /root/only-here").exit_code, 1, "disks are shared");
 }
 
 #[test]

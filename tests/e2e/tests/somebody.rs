@@ -51,7 +51,7 @@ fn ordinary_user_restores_and_forks_with_memory() {
         return record_skip("only root can run a server as somebody else");
     }
     let host = host_or_skip!(HostOptions { user: Some(NOBODY), ..HostOptions::default() });
-    machines_live_with_memory(&host, "user-namespace");
+    vms_live_with_memory(&host, "user-namespace");
 }
 
 #[test]
@@ -64,10 +64,10 @@ fn landlocked_vms_restore_and_fork_with_memory() {
     if host.cli_ok(&["check", "--json"]).contains("before Linux 6.7") {
         return record_skip("this kernel has no Landlock, or one from before Linux 6.7");
     }
-    machines_live_with_memory(&host, "landlock");
+    vms_live_with_memory(&host, "landlock");
 }
 
-fn machines_live_with_memory(host: &TestHost, jail: &str) {
+fn vms_live_with_memory(host: &TestHost, jail: &str) {
     let client = host.client();
     let source = client.workspace_with(json!({"name": "source"}));
     assert_eq!(source.info()["jail"], jail);
@@ -97,8 +97,8 @@ fn machines_live_with_memory(host: &TestHost, jail: &str) {
     assert_eq!(from_disk.read("/workspace/file"), "second\n");
 
     let daemon = host.daemon().expect("a daemon runs").pid;
-    assert_eq!(host.machines().len(), 3);
-    for pid in host.machines().into_iter().chain([daemon]) {
+    assert_eq!(host.vms().len(), 3);
+    for pid in host.vms().into_iter().chain([daemon]) {
         let nobody = "Uid:\t65534\t65534\t65534\t65534CapEff:\t0000000000000000";
         assert_eq!(owners(pid), nobody, "process {pid}");
     }

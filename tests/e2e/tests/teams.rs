@@ -189,10 +189,10 @@ fn team_tasks_survive_a_killed_daemon() {
     host.kill_daemon();
     // `team-status` needs no daemon, starts none, and changes neither VMs nor the ledger.
     let written = || std::fs::read(host.state_file()).unwrap();
-    let (before, machines) = (written(), host.machines());
+    let (before, vms) = (written(), host.vms());
     let table = host.cli_ok(&["team-status", "web"]);
     assert!(table.contains("team web: Working") && table.contains("bob"), "{table}");
-    assert!(written() == before && host.machines() == machines && host.daemon().is_none());
+    assert!(written() == before && host.vms() == vms && host.daemon().is_none());
     let next = host.client();
     next.tool("workspace_adopt", json!({}));
     let pending = team(&next, json!({"action": "receive", "name": "web", "agent": "bob"}));

@@ -104,7 +104,7 @@ macro_rules! older_or_skip {
 #[test]
 fn running_vms_survive_an_upgrade() {
     let older = older_or_skip!();
-    lets_machines_run_on(host_or_skip!(options()), &older);
+    lets_vms_run_on(host_or_skip!(options()), &older);
 }
 
 /// An ordinary user has another kind of jail, and cannot change the owner of files.
@@ -115,10 +115,10 @@ fn running_vms_survive_an_unprivileged_upgrade() {
         record_skip("it is what running_vms_survive_an_upgrade does if root does not run it");
         return;
     }
-    lets_machines_run_on(host_or_skip!(HostOptions { privileged: false, ..options() }), &older);
+    lets_vms_run_on(host_or_skip!(HostOptions { privileged: false, ..options() }), &older);
 }
 
-fn lets_machines_run_on(mut host: TestHost, older: &Path) {
+fn lets_vms_run_on(mut host: TestHost, older: &Path) {
     let current = host.program().to_owned();
     host.switch_to(older);
     let client = host.client();
@@ -144,13 +144,13 @@ fn lets_machines_run_on(mut host: TestHost, older: &Path) {
     client.tool("team", team);
     let mail = json!({"action": "message", "name": "crew", "agent": "lead", "to": "lead", "content": "hi"});
     client.tool("team", mail);
-    let (id, before, machines, old_agent) = (ws.id.clone(), known(&client), host.machines(), agent(&ws));
-    assert_eq!((before.len(), machines.len()), (3, 3), "{before:?}");
+    let (id, before, vms, old_agent) = (ws.id.clone(), known(&client), host.vms(), agent(&ws));
+    assert_eq!((before.len(), vms.len()), (3, 3), "{before:?}");
     assert_eq!(host.state()["schema_version"], 4, "the older build is of its time");
 
     // The VMs were started by the older build; the daemon is of this build.
     let client = upgrade(&mut host, client, &current);
-    assert_eq!((known(&client), host.machines()), (before, machines));
+    assert_eq!((known(&client), host.vms()), (before, vms));
     let ws = client.existing(&id);
     assert_eq!(jail(&ws), "none", "it was started without one and cannot be put into one");
     assert_eq!(unjailed(&host), 3);

@@ -96,11 +96,11 @@ pub(crate) enum Fault {
     /// The daemon dies at a named step of this deed.
     DaemonAtStep(&'static str, Deed),
     /// The VMs of this deed die while the daemon pauses at a named step of it.
-    MachineAtStep(&'static str, Deed),
+    VmAtStep(&'static str, Deed),
     /// The `serve` of a client dies while the daemon pauses at a named step of its deed.
     ServeAtStep(&'static str, Deed),
-    KillMachine,
-    PauseMachine {
+    KillVm,
+    PauseVm {
         secs: u64,
     },
     PauseDaemon {
@@ -156,10 +156,10 @@ impl Fault {
             | Self::DaemonAtStep(..)
             | Self::JumpClock { .. }
             | Self::DamageLedger(_) => true,
-            Self::MachineAtStep(..)
+            Self::VmAtStep(..)
             | Self::ServeAtStep(..)
-            | Self::KillMachine
-            | Self::PauseMachine { .. }
+            | Self::KillVm
+            | Self::PauseVm { .. }
             | Self::PauseDaemon { .. }
             | Self::KillServe
             | Self::CutConnection
@@ -173,10 +173,10 @@ impl Fault {
             Self::KillDaemon => "daemon killed",
             Self::StopDaemon => "daemon stopped",
             Self::DaemonAtStep(..) => "daemon killed at a named step",
-            Self::MachineAtStep(..) => "QEMU killed at a named step",
+            Self::VmAtStep(..) => "QEMU killed at a named step",
             Self::ServeAtStep(..) => "serve killed at a named step",
-            Self::KillMachine => "QEMU killed",
-            Self::PauseMachine { .. } => "QEMU paused (SIGSTOP)",
+            Self::KillVm => "QEMU killed",
+            Self::PauseVm { .. } => "QEMU paused (SIGSTOP)",
             Self::PauseDaemon { .. } => "daemon paused (SIGSTOP)",
             Self::KillServe => "serve killed",
             Self::CutConnection => "connection cut",
@@ -236,7 +236,7 @@ const STEPS: [(&str, Deed); 42] = [
 ];
 
 /// The steps at which no VM runs, or none that the clients or the ledger know.
-const WITHOUT_MACHINE: [&str; 9] = [
+const WITHOUT_VM: [&str; 9] = [
     "create.reserved",
     "create.ledgered",
     "create.saved",
@@ -275,10 +275,10 @@ enum Draft {
     KillDaemon,
     StopDaemon,
     Step,
-    MachineStep,
+    VmStep,
     ServeStep,
-    KillMachine,
-    PauseMachine,
+    KillVm,
+    PauseVm,
     PauseDaemon,
     KillServe,
     Cut,
@@ -292,10 +292,10 @@ const FAULTS: [(u64, Draft); 13] = [
     (5, Draft::KillDaemon),
     (1, Draft::StopDaemon),
     (10, Draft::Step),
-    (6, Draft::MachineStep),
+    (6, Draft::VmStep),
     (5, Draft::ServeStep),
-    (8, Draft::KillMachine),
-    (4, Draft::PauseMachine),
+    (8, Draft::KillVm),
+    (4, Draft::PauseVm),
     (2, Draft::PauseDaemon),
     (4, Draft::KillServe),
     (4, Draft::Cut),
@@ -338,18 +338,18 @@ impl Strikes {
                 let (step, deed) = rng.one_of(&STEPS);
                 Fault::DaemonAtStep(step, deed)
             }
-            Draft::MachineStep => {
-                let has_machine = |(step, _): &(&str, Deed)| !WITHOUT_MACHINE.contains(step);
-                let steps: Vec<_> = STEPS.into_iter().filter(has_machine).collect();
+            Draft::VmStep => {
+                let has_vm = |(step, _): &(&str, Deed)| !WITHOUT_VM.contains(step);
+                let steps: Vec<_> = STEPS.into_iter().filter(has_vm).collect();
                 let (step, deed) = rng.one_of(&steps);
-                Fault::MachineAtStep(step, deed)
+                Fault::VmAtStep(step, deed)
             }
             Draft::ServeStep => {
                 let (step, deed) = rng.one_of(&STEPS);
                 Fault::ServeAtStep(step, deed)
             }
-            Draft::KillMachine => Fault::KillMachine,
-            Draft::PauseMachine => Fault::PauseMachine { secs: 1 + rng.below(6) },
+            Draft::KillVm => Fault::KillVm,
+            Draft::PauseVm => Fault::PauseVm { secs: 1 + rng.below(6) },
             Draft::PauseDaemon => Fault::PauseDaemon { secs: 1 + rng.below(5) },
             Draft::KillServe => Fault::KillServe,
             Draft::Cut => Fault::CutConnection,
@@ -425,13 +425,13 @@ mod tests {
 
     #[test]
     fn vms_die_only_at_steps_with_vms() {
-        assert!(WITHOUT_MACHINE.iter().all(|step| STEPS.iter().any(|(known, _)| known == step)));
-        let of_machines = strikes(1).into_iter().filter_map(|strike| {
-            let Fault::MachineAtStep(step, _) = strike.fault else { return None };
+        assert!(WITHOUT_VM.iter().all(|step| STEPS.iter().any(|(known, _)| known == step)));
+        let of_vms = strikes(1).into_iter().filter_map(|strike| {
+            let Fault::VmAtStep(step, _) = strike.fault else { return None };
             Some(step)
         });
-        let drawn: BTreeSet<&str> = of_machines.collect();
-        assert!(drawn.len() > 10 && drawn.iter().all(|step| !WITHOUT_MACHINE.contains(step)), "{drawn:?}");
+        let drawn: BTreeSet<&str> = of_vms.collect();
+        assert!(drawn.len() > 10 && drawn.iter().all(|step| !WITHOUT_VM.contains(step)), "{drawn:?}");
     }
 
     #[test]

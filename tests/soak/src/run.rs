@@ -110,7 +110,7 @@ fn look_for_leaks(site: &Site, before: &Inventory, descriptors_before: usize) {
     let left = |host: &agentiso_testkit::TestHost| {
         let mut left = left_files(host);
         left.extend(left_entries(&host.state()));
-        left.extend(host.machines().iter().map(|pid| format!("machine {pid}")));
+        left.extend(host.vms().iter().map(|pid| format!("VM {pid}")));
         left
     };
     eventually(|| left(host).is_empty());

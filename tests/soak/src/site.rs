@@ -51,8 +51,8 @@ pub(crate) struct Site {
 pub(crate) struct Call {
     pub(crate) tool: String,
     /// The first digits of the id of its workspace.
-    pub(crate) machine: Option<String>,
-    pub(crate) makes_machines: bool,
+    pub(crate) vm: Option<String>,
+    pub(crate) makes_vms: bool,
 }
 
 #[derive(Clone, Debug)]

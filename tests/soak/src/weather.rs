@@ -19,7 +19,7 @@ pub(crate) enum Spell {
     /// The connection of this client ends.
     Connection(usize),
     /// This VM ends or is paused.
-    Machine {
+    Vm {
         /// The first digits of its id.
         short: String,
         /// Whether a client owned it when it was hit. A VM that is still being made is in no client's model.
@@ -39,15 +39,15 @@ pub(crate) struct Trouble<'a> {
     /// The error's code; `None` if no answer came.
     pub(crate) code: Option<&'a str>,
     pub(crate) client: usize,
-    pub(crate) machine: Option<&'a str>,
+    pub(crate) vm: Option<&'a str>,
     /// Whether the call makes VMs whose ids are not known yet.
-    pub(crate) makes_machines: bool,
+    pub(crate) makes_vms: bool,
     /// Whether the call starts a known VM.
-    pub(crate) starts_machine: bool,
+    pub(crate) starts_vm: bool,
 }
 
 /// Error codes for a VM that ended or is paused.
-const OF_MACHINES: [&str; 9] = [
+const OF_VMS: [&str; 9] = [
     "machine_died",
     "wrong_state",
     "guest_silent",
@@ -92,31 +92,26 @@ impl Spell {
             (Self::Restart, None) => true,
             (Self::Restart, Some(code)) => OF_RESTARTS.contains(&code),
             (Self::Connection(client), None | Some("cancelled")) => *client == trouble.client,
-            (Self::Machine { .. }, Some(code)) => {
-                OF_MACHINES.contains(&code) && self.is_about(trouble.machine, trouble.makes_machines)
+            (Self::Vm { .. }, Some(code)) => {
+                OF_VMS.contains(&code) && self.is_about(trouble.vm, trouble.makes_vms)
             }
             (Self::FullDisk, Some(code)) => OF_FULL_DISKS.contains(&code),
             (Self::WriteError, Some(code)) => {
-                let starts = trouble.makes_machines || trouble.starts_machine;
+                let starts = trouble.makes_vms || trouble.starts_vm;
                 OF_WRITES.contains(&code) || starts && code == OF_WRITES_AT_START
             }
             (Self::MailError, Some(code)) => {
-                OF_MAIL.contains(&code) && trouble.machine.is_none() && !trouble.makes_machines
+                OF_MAIL.contains(&code) && trouble.vm.is_none() && !trouble.makes_vms
             }
-            (
-                Self::Pause | Self::Machine { .. } | Self::FullDisk | Self::WriteError | Self::MailError,
-                None,
-            )
+            (Self::Pause | Self::Vm { .. } | Self::FullDisk | Self::WriteError | Self::MailError, None)
             | (Self::Connection(_) | Self::Pause, Some(_)) => false,
         }
     }
 
     /// Whether the spell affects this VM, or one that a call was making at the time.
-    fn is_about(&self, machine: Option<&str>, makes_machines: bool) -> bool {
+    fn is_about(&self, vm: Option<&str>, makes_vms: bool) -> bool {
         match self {
-            Self::Machine { short, is_known } => {
-                machine == Some(short.as_str()) || makes_machines && !is_known
-            }
+            Self::Vm { short, is_known } => vm == Some(short.as_str()) || makes_vms && !is_known,
             Self::Restart
             | Self::Pause
             | Self::Connection(_)
@@ -164,7 +159,7 @@ impl Weather {
     }
 
     pub(crate) fn begin(&self, spell: Spell) -> UnderWay<'_> {
-        if let Spell::Machine { short, .. } = &spell {
+        if let Spell::Vm { short, .. } = &spell {
             self.strike(short);
         }
         self.begin_passing(spell)
@@ -204,8 +199,8 @@ impl Weather {
 
     /// Whether a fault explains the failure of a call that began at `since`.
     pub(crate) fn explains(&self, trouble: &Trouble<'_>, since: Instant) -> bool {
-        let was_struck = trouble.machine.is_some_and(|short| {
-            let strike = Spell::Machine { short: short.to_owned(), is_known: true };
+        let was_struck = trouble.vm.is_some_and(|short| {
+            let strike = Spell::Vm { short: short.to_owned(), is_known: true };
             self.is_struck(short) && strike.explains(trouble)
         });
         was_struck || self.any_since(since, |spell| spell.explains(trouble))
@@ -225,11 +220,11 @@ impl Weather {
 
     /// Whether a fault since then can have affected the start of a VM: this one, or one that was being made. A paused
     /// daemon misses its deadlines, and one that could not write starts a VM in another way.
-    pub(crate) fn could_affect(&self, machine: &str, makes_machines: bool, since: Instant) -> bool {
-        self.is_struck(machine)
+    pub(crate) fn could_affect(&self, vm: &str, makes_vms: bool, since: Instant) -> bool {
+        self.is_struck(vm)
             || self.any_since(since, |spell| match spell {
                 Spell::Restart | Spell::Pause | Spell::FullDisk | Spell::WriteError => true,
-                Spell::Machine { .. } => spell.is_about(Some(machine), makes_machines),
+                Spell::Vm { .. } => spell.is_about(Some(vm), makes_vms),
                 Spell::Connection(_) | Spell::MailError => false,
             })
     }
@@ -273,12 +268,12 @@ impl Weather {
 mod tests {
     use super::*;
 
-    fn trouble<'a>(code: Option<&'a str>, machine: Option<&'a str>) -> Trouble<'a> {
-        Trouble { code, client: 0, machine, makes_machines: false, starts_machine: false }
+    fn trouble<'a>(code: Option<&'a str>, vm: Option<&'a str>) -> Trouble<'a> {
+        Trouble { code, client: 0, vm, makes_vms: false, starts_vm: false }
     }
 
-    fn machine(short: &str, is_known: bool) -> Spell {
-        Spell::Machine { short: short.to_owned(), is_known }
+    fn vm(short: &str, is_known: bool) -> Spell {
+        Spell::Vm { short: short.to_owned(), is_known }
     }
 
     #[test]
@@ -294,7 +289,7 @@ mod tests {
         let since = Instant::now();
         let _disk = weather.begin(Spell::FullDisk);
         let _serve = weather.begin(Spell::Connection(1));
-        let _machine = weather.begin(machine("aaaa", true));
+        let _vm = weather.begin(vm("aaaa", true));
         assert!(weather.explains(&trouble(Some("no_space"), None), since));
         assert!(!weather.explains(&trouble(Some("internal"), None), since));
         assert!(!weather.explains(&trouble(None, None), since), "another client was cut off");
@@ -311,7 +306,7 @@ mod tests {
         for code in ["machine_died", "guest_silent", "wrong_state", "boot_failed"] {
             assert!(!weather.explains(&trouble(Some(code), Some("aaaa")), since), "{code}");
         }
-        let start = Trouble { starts_machine: true, ..trouble(Some("boot_failed"), Some("aaaa")) };
+        let start = Trouble { starts_vm: true, ..trouble(Some("boot_failed"), Some("aaaa")) };
         assert!(weather.explains(&start, since));
         let _disk = weather.begin(Spell::FullDisk);
         assert!(weather.explains(&trouble(Some("guest_silent"), Some("aaaa")), since));
@@ -324,7 +319,7 @@ mod tests {
         let _mail = weather.begin(Spell::MailError);
         assert!(weather.explains(&trouble(Some("mail_not_stored"), None), since));
         assert!(weather.explains(&trouble(Some("no_space"), None), since));
-        assert!(!weather.explains(&trouble(Some("no_space"), Some("aaaa")), since), "it was about a machine");
+        assert!(!weather.explains(&trouble(Some("no_space"), Some("aaaa")), since), "it was about a VM");
         assert!(!weather.explains(&trouble(Some("state_not_saved"), None), since));
         assert!(!weather.could_affect("aaaa", true, since) && !weather.writes_failed_since(since));
         drop(weather.begin(Spell::WriteError));
@@ -335,11 +330,11 @@ mod tests {
     fn known_vm_explains_no_failed_fork() {
         let weather = Weather::default();
         let since = Instant::now();
-        let fork = Trouble { makes_machines: true, ..trouble(Some("boot_failed"), Some("aaaa")) };
-        drop(weather.begin(machine("bbbb", true)));
+        let fork = Trouble { makes_vms: true, ..trouble(Some("boot_failed"), Some("aaaa")) };
+        drop(weather.begin(vm("bbbb", true)));
         assert!(!weather.explains(&fork, since));
         assert!(!weather.could_affect("aaaa", true, since));
-        drop(weather.begin(machine("cccc", false)));
+        drop(weather.begin(vm("cccc", false)));
         assert!(weather.explains(&fork, since));
         assert!(weather.could_affect("aaaa", true, since));
         assert!(!weather.could_affect("aaaa", false, since));
@@ -368,7 +363,7 @@ mod tests {
     #[test]
     fn passing_fault_keeps_other_marks() {
         let weather = Weather::default();
-        let pause = weather.begin_passing(machine("aaaa", true));
+        let pause = weather.begin_passing(vm("aaaa", true));
         assert!(!weather.is_struck("aaaa"), "a pause does not explain a VM that is found stopped");
         weather.strike("aaaa");
         drop(pause);
@@ -383,7 +378,7 @@ mod tests {
     #[test]
     fn strike_explains_one_stop() {
         let weather = Weather::default();
-        drop(weather.begin(machine("aaaa", true)));
+        drop(weather.begin(vm("aaaa", true)));
         assert!(weather.explains(&trouble(Some("wrong_state"), Some("aaaa")), Instant::now()));
         assert!(weather.take_strike("aaaa"));
         assert!(!weather.take_strike("aaaa"));

@@ -56,7 +56,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         }
         let wanted = if arguments.all {
             let items = client.quarantine().await?.into_iter();
-            items.filter(|item| item.kind != QuarantineKind::Machine).map(|item| item.id).collect()
+            items.filter(|item| item.kind != QuarantineKind::Vm).map(|item| item.id).collect()
         } else {
             arguments.wanted.clone()
         };

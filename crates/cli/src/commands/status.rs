@@ -118,7 +118,7 @@ fn rows(document: LedgerDocument) -> Vec<Row> {
 
 fn row(id: WorkspaceId, stored: StoredWorkspace) -> Row {
     let state = stored.phase.public();
-    let alive = stored.machine.as_ref().is_some_and(processes::is_alive);
+    let alive = stored.vm.as_ref().is_some_and(processes::is_alive);
     Row {
         workspace_id: id,
         name: stored.name.to_string(),
@@ -128,7 +128,7 @@ fn row(id: WorkspaceId, stored: StoredWorkspace) -> Row {
         image: stored.image.name.to_string(),
         created_at: stored.created_at,
         snapshots: stored.snapshots.len(),
-        pid: stored.machine.as_ref().map(|machine| machine.pid),
+        pid: stored.vm.as_ref().map(|vm| vm.pid),
         dead: state == PublicState::Running && !alive,
         stop_reason: stored.stop_reason,
     }

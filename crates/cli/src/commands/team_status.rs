@@ -99,13 +99,13 @@ fn show(document: &LedgerDocument, mail: &Path, name: &TeamName, team: &Team) ->
 }
 
 fn row(document: &LedgerDocument, member: &Member, waiting: MailCounts) -> Row {
-    let machine = member.workspace_id.and_then(|id| document.workspaces.get(&id));
+    let vm = member.workspace_id.and_then(|id| document.workspaces.get(&id));
     Row {
         name: member.name.to_string(),
         workspace: member.workspace.to_string(),
         workspace_id: member.workspace_id,
-        ip: machine.map(|machine| machine.ip.to_string()),
-        state: machine.map_or("destroyed", |machine| state_word(machine.phase.public())),
+        ip: vm.map(|vm| vm.ip.to_string()),
+        state: vm.map_or("destroyed", |vm| state_word(vm.phase.public())),
         agent: member.status.as_str(),
         // Messages in a ledger of an earlier version are moved to inboxes at the next start of a daemon.
         messages: waiting.messages + member.stored_messages.len(),

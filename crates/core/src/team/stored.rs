@@ -32,16 +32,23 @@ pub struct StoredTask {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum StoredStep {
-    Waiting { assignment: Assignment },
+    Waiting {
+        assignment: Assignment,
+    },
     Starting,
-    Running { job: u64, machine: String, deadline: Timestamp },
+    Running {
+        job: u64,
+        #[serde(rename = "machine")]
+        vm: String,
+        deadline: Timestamp,
+    },
 }
 
 impl StoredStep {
     pub fn under_way(&self) -> Option<UnderWay> {
         match self {
-            Self::Running { job, machine, deadline } => {
-                Some(UnderWay { job: *job, machine: machine.clone(), deadline: *deadline })
+            Self::Running { job, vm, deadline } => {
+                Some(UnderWay { job: *job, vm: vm.clone(), deadline: *deadline })
             }
             Self::Waiting { .. } | Self::Starting => None,
         }

@@ -54,7 +54,8 @@ pub enum TaskStep {
 pub struct UnderWay {
     pub job: u64,
     /// The run of the VM that the job belongs to.
-    pub machine: String,
+    #[serde(rename = "machine")]
+    pub vm: String,
     pub deadline: Timestamp,
 }
 

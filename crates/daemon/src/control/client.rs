@@ -22,9 +22,9 @@ use super::wire::{
     RestoreResult, Snapshot, SnapshotResult, StatusResult, WireError, Workspace,
 };
 use crate::info::{LogKind, Logs, PortForward};
-use crate::machines::{SnapshotDiff, TemplateInfo};
 use crate::metrics::Health;
 use crate::session::{QuarantineItem, Recovered};
+use crate::vms::{SnapshotDiff, TemplateInfo};
 
 /// A daemon that shuts down stops its VMs first, in at most half a minute.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(60);

@@ -8,8 +8,8 @@ use agentiso_core::paths::GuestPath;
 use serde::{Deserialize, Serialize};
 
 use super::wire::{Captured, ExecParams, WireError};
-use crate::machines::{Command, JobQuery, JobState, JobSummary};
 use crate::session::Session;
+use crate::vms::{Command, JobQuery, JobState, JobSummary};
 
 /// Bytes of each stream in one answer; a client that wants more asks again.
 const MAX_BYTES: u64 = 512 << 10;

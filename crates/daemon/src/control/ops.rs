@@ -20,9 +20,9 @@ use super::wire::{
 use super::{jobs, overview, swarm};
 use crate::daemon::Daemon;
 use crate::info::{BatchForked, CreateRequest, ExportRequest, ForkManyRequest, ForkRequest, ImportRequest};
-use crate::machines::Progress;
-use crate::machines::{ExecEvent, ExecSpec, OutputStream};
 use crate::session::{BridgeAccess, Session};
+use crate::vms::Progress;
+use crate::vms::{ExecEvent, ExecSpec, OutputStream};
 
 /// Sends the replies to one request.
 #[derive(Clone, Debug)]

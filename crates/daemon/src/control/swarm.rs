@@ -11,8 +11,8 @@ use agentiso_core::paths::GuestPath;
 use serde::{Deserialize, Serialize};
 
 use super::wire::{Blob, Captured, WireError};
-use crate::machines::Progress;
 use crate::session::{Session, SwarmRequest, SwarmTask, TaskDone, TaskOutcome, VaultQuery};
+use crate::vms::Progress;
 
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -19,7 +19,7 @@ use crate::error::OpError;
 use crate::info::{
     ForkFailed, ForkedFrom, LogKind, NetworkInfo, NetworkTrouble, SnapshotInfo, WorkspaceInfo,
 };
-use crate::machines::{self, Rung};
+use crate::vms::{self, Rung};
 
 /// Address and token with which programs inside a workspace reach MCP.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -500,14 +500,14 @@ pub struct Captured {
     pub total_bytes: u64,
 }
 
-impl From<machines::Captured> for Captured {
-    fn from(kept: machines::Captured) -> Self {
+impl From<vms::Captured> for Captured {
+    fn from(kept: vms::Captured) -> Self {
         Self { head: Blob(kept.head.into()), tail: Blob(kept.tail.into()), total_bytes: kept.total_bytes }
     }
 }
 
-impl From<machines::ExecOutcome> for ExecResult {
-    fn from(outcome: machines::ExecOutcome) -> Self {
+impl From<vms::ExecOutcome> for ExecResult {
+    fn from(outcome: vms::ExecOutcome) -> Self {
         Self {
             exit_code: outcome.exit_code,
             signal: outcome.signal,
@@ -527,7 +527,7 @@ pub struct StatusResult {
     #[serde(default)]
     pub host_problem: Option<String>,
     #[serde(default)]
-    pub host: Option<machines::HostFacts>,
+    pub host: Option<vms::HostFacts>,
     pub workspaces: usize,
     pub running: usize,
 }

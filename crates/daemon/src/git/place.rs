@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 
 use crate::error::OpError;
 use crate::guest::Guest;
-use crate::machines::WriteFile;
+use crate::vms::WriteFile;
 
 #[derive(Debug)]
 pub(crate) struct GuestPlace {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Guest;
 use crate::error::OpError;
-use crate::machines::{Command, ExecOrJob, JobQuery, JobState, JobSummary};
+use crate::vms::{Command, ExecOrJob, JobQuery, JobState, JobSummary};
 
 /// The longest time that one request to the guest waits for a job's end; then it is repeated.
 const END_WAIT: Duration = Duration::from_secs(60);

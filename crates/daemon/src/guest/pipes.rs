@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::mpsc;
 
-use crate::machines::Progress;
+use crate::vms::Progress;
 
 /// The number of chunks on their way between a thread and a connection.
 pub(super) const QUEUED: usize = 4;

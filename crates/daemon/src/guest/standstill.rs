@@ -8,8 +8,8 @@ use agentiso_core::names::WorkspaceName;
 use futures::FutureExt;
 
 use crate::error::OpError;
-use crate::machines::Machine;
 use crate::runner::ROOM_CHECK_INTERVAL;
+use crate::vms::Vm;
 
 /// The time that a guest may stand still before its callers get an error. A call that is answered with an error
 /// ends its command, so one attempt to continue comes first.
@@ -18,11 +18,11 @@ const STANDSTILL_GRACE: Duration = Duration::from_secs(3);
 const _: () = assert!(STANDSTILL_GRACE.as_millis() > ROOM_CHECK_INTERVAL.as_millis());
 
 /// Resolves with the reason when the guest has stood still for longer than a moment.
-pub(crate) async fn standstill(machine: &dyn Machine) -> String {
+pub(crate) async fn standstill(vm: &dyn Vm) -> String {
     loop {
-        machine.stalled().await;
+        vm.stalled().await;
         tokio::time::sleep(STANDSTILL_GRACE).await;
-        if let Some(reason) = machine.stalled().now_or_never() {
+        if let Some(reason) = vm.stalled().now_or_never() {
             return reason;
         }
     }

@@ -22,7 +22,7 @@ use tokio_util::io::StreamReader;
 use super::Guest;
 use super::pipes::{Chunks, Counted, Meter, QUEUED, Received};
 use crate::error::OpError;
-use crate::machines::{AgentFailure, Arrived, Download, GuestCode, Pieces, Progress, WriteFile};
+use crate::vms::{AgentFailure, Arrived, Download, GuestCode, Pieces, Progress, WriteFile};
 
 /// The number of bytes from a guest after which the space on the host's disk is checked again: a guest may send
 /// without end.

@@ -14,7 +14,7 @@ use agentiso_core::resources::Resources;
 use agentiso_core::team::TeamName;
 use serde::{Deserialize, Serialize};
 
-use crate::machines::Rung;
+use crate::vms::Rung;
 
 pub use carry::{ExportRequest, Exported, ImportRequest, Imported};
 pub use snapshots::{

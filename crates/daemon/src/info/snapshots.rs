@@ -7,7 +7,7 @@ use agentiso_core::names::{NamePrefix, SnapshotName, WorkspaceName, WorkspaceRef
 use serde::{Deserialize, Serialize};
 
 use super::WorkspaceInfo;
-use crate::machines::Rung;
+use crate::vms::Rung;
 
 /// The most forks that one call may ask for, from the tool contract.
 pub const MAX_FORKS: u32 = 20;

@@ -184,7 +184,7 @@ mod tests {
         let web = named("web");
         let snapshots: Vec<_> = web.snapshots.iter().map(|s| (s.name.as_str(), s.has_memory)).collect();
         assert_eq!(snapshots, [("clean", true), ("ready", false)]);
-        assert!(web.machine.is_some() && web.current == Some(web.snapshots[1].id));
+        assert!(web.vm.is_some() && web.current == Some(web.snapshots[1].id));
         assert_eq!(named("idea").forked_from.as_ref().unwrap().snapshot_id, web.snapshots[0].id);
         let owned: usize = document.sessions.iter().map(|session| session.workspace_ids.len()).sum();
         assert_eq!((document.workspaces.len(), owned), (4, 4));

@@ -34,7 +34,7 @@ pub(crate) enum KeptContent {
     /// There is no readable description.
     Undescribed,
     /// A VM runs, but it has no directory.
-    MachineOnly,
+    VmOnly,
 }
 
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Quarantine {
                 KeptContent::Described(_)
                 | KeptContent::Newer(_)
                 | KeptContent::Undescribed
-                | KeptContent::MachineOnly => Ok(()),
+                | KeptContent::VmOnly => Ok(()),
             };
             mark(&directory, &kept.marker, described);
         }

@@ -15,7 +15,7 @@ use agentiso_core::team::Teams;
 use serde::{Deserialize, Serialize};
 
 use crate::info::{ForkedFrom, NetworkInfo};
-use crate::machines::{MachineRecord, Rung};
+use crate::vms::{Rung, VmRecord};
 
 pub const SCHEMA_VERSION: u64 = 5;
 
@@ -50,8 +50,8 @@ pub struct StoredWorkspace {
     pub name: WorkspaceName,
     pub phase: Phase,
     /// Present in every phase in which a process may exist.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine: Option<MachineRecord>,
+    #[serde(default, rename = "machine", skip_serializing_if = "Option::is_none")]
+    pub vm: Option<VmRecord>,
     /// The reason why it is stopped or suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<String>,

@@ -17,7 +17,7 @@ use super::gather::{Gathered, gather};
 use super::quarantine::KeptContent;
 use super::schema::{Counters, LedgerDocument, SCHEMA_VERSION, StoredImage, StoredSnapshot, StoredWorkspace};
 use super::survey::{FoundTeam, FoundWorkspace, Survey};
-use crate::machines::MachineRecord;
+use crate::vms::VmRecord;
 
 fn now() -> jiff::Timestamp {
     "2026-03-01T12:00:00Z".parse().unwrap()
@@ -27,7 +27,7 @@ fn entry(name: &str, host: u8) -> StoredWorkspace {
     StoredWorkspace {
         name: WorkspaceName::parse(name).unwrap(),
         phase: Phase::Stopped,
-        machine: None,
+        vm: None,
         stop_reason: None,
         image: StoredImage {
             name: ImageName::parse("debian-dev").unwrap(),
@@ -370,10 +370,10 @@ fn any_entry() -> impl Strategy<Value = StoredWorkspace> {
         Phase::Suspended,
         Phase::Destroying,
     ]);
-    let machine = prop::option::of((1_i32..i32::MAX, any::<u64>(), "[a-f0-9-]{0,36}"));
+    let vm = prop::option::of((1_i32..i32::MAX, any::<u64>(), "[a-f0-9-]{0,36}"));
     let snapshots = prop::collection::vec(("[a-z][a-z0-9.-]{0,20}", any::<bool>(), any::<i32>()), 0..6);
-    (phases, machine, snapshots, prop::option::of(".{0,200}"), any::<u8>(), any::<bool>(), any::<u64>())
-        .prop_map(|(phase, machine, snapshots, stop_reason, host, one_call, virtual_size)| {
+    (phases, vm, snapshots, prop::option::of(".{0,200}"), any::<u8>(), any::<bool>(), any::<u64>()).prop_map(
+        |(phase, vm, snapshots, stop_reason, host, one_call, virtual_size)| {
             let mut made: Vec<StoredSnapshot> = Vec::new();
             for (name, has_memory, second) in snapshots {
                 let Ok(name) = SnapshotName::parse(&name) else { continue };
@@ -381,11 +381,10 @@ fn any_entry() -> impl Strategy<Value = StoredWorkspace> {
                 let parent = made.last().map(|snapshot| snapshot.id);
                 made.push(StoredSnapshot { id: SnapshotId::random(), name, parent, has_memory, created_at });
             }
-            let machine =
-                machine.map(|(pid, start_time, boot_id)| MachineRecord { pid, start_time, boot_id });
+            let vm = vm.map(|(pid, start_time, boot_id)| VmRecord { pid, start_time, boot_id });
             let mut entry = StoredWorkspace {
                 phase,
-                machine,
+                vm,
                 stop_reason,
                 current: made.last().map(|snapshot| snapshot.id),
                 removing: vec![SnapshotId::random()],
@@ -395,7 +394,8 @@ fn any_entry() -> impl Strategy<Value = StoredWorkspace> {
             };
             entry.image.virtual_size = virtual_size;
             entry
-        })
+        },
+    )
 }
 
 proptest! {

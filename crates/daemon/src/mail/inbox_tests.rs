@@ -84,7 +84,7 @@ fn tasks_go_on_after_a_restart() {
     let mut inbox = open(&dir.path());
     let (one, two) = (assign(&mut inbox, "t1"), assign(&mut inbox, "t2"));
     assert_eq!(inbox.begin().unwrap().unwrap().message_id, one);
-    let job = UnderWay { job: 7, machine: "m".to_owned(), deadline: Timestamp::UNIX_EPOCH };
+    let job = UnderWay { job: 7, vm: "m".to_owned(), deadline: Timestamp::UNIX_EPOCH };
     inbox.task_runs(one, &job).unwrap();
     let mut inbox = open(&dir.path());
     assert_eq!(inbox.pending()[0].step, TaskStep::Running(job));

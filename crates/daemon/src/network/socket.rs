@@ -107,12 +107,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (paths, id) = (paths(dir.path()), WorkspaceId::random());
         let (socket, _listener) = Socket::listen(&paths, &id).unwrap();
-        let seen_by_machine = fs::File::open(paths.workspace_net(&id).parent().unwrap()).unwrap();
+        let seen_by_vm = fs::File::open(paths.workspace_net(&id).parent().unwrap()).unwrap();
         drop(socket);
         assert!(!paths.workspace_net(&id).exists());
         let (socket, _listener) = Socket::listen(&paths, &id).unwrap();
         let now = fs::metadata(paths.workspace_net(&id).parent().unwrap()).unwrap();
-        assert_eq!(seen_by_machine.metadata().unwrap().ino(), now.ino());
+        assert_eq!(seen_by_vm.metadata().unwrap().ino(), now.ino());
         socket.retire();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }

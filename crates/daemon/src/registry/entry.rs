@@ -10,7 +10,7 @@ use agentiso_http::TokenHash;
 
 use super::snapshots::Snapshots;
 use crate::info::{ForkedFrom, NetworkInfo};
-use crate::machines::{ImageRef, MachineRecord, Rung};
+use crate::vms::{ImageRef, Rung, VmRecord};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Workspace {
@@ -48,33 +48,33 @@ pub(crate) enum Lifetime {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     Creating {
-        machine: Option<MachineRecord>,
+        vm: Option<VmRecord>,
     },
     Running {
-        machine: MachineRecord,
+        vm: VmRecord,
     },
     Stopping {
-        machine: MachineRecord,
+        vm: VmRecord,
     },
     /// The reason is present unless a client asked for the stop.
     Stopped {
         reason: Option<String>,
     },
     Starting {
-        machine: Option<MachineRecord>,
+        vm: Option<VmRecord>,
     },
-    /// It goes back to a snapshot: `machine` is first the old VM, then the new one.
+    /// It goes back to a snapshot: `vm` is first the old VM, then the new one.
     Restoring {
         snapshot: SnapshotId,
-        machine: Option<MachineRecord>,
+        vm: Option<VmRecord>,
     },
     /// Its VM stands still because its writes find no room.
     Suspended {
-        machine: MachineRecord,
+        vm: VmRecord,
         reason: String,
     },
     Destroying {
-        machine: Option<MachineRecord>,
+        vm: Option<VmRecord>,
     },
 }
 
@@ -103,15 +103,13 @@ impl Status {
         }
     }
 
-    pub(crate) fn machine(&self) -> Option<&MachineRecord> {
+    pub(crate) fn vm(&self) -> Option<&VmRecord> {
         match self {
-            Self::Running { machine } | Self::Stopping { machine } | Self::Suspended { machine, .. } => {
-                Some(machine)
-            }
-            Self::Creating { machine }
-            | Self::Starting { machine }
-            | Self::Restoring { machine, .. }
-            | Self::Destroying { machine } => machine.as_ref(),
+            Self::Running { vm } | Self::Stopping { vm } | Self::Suspended { vm, .. } => Some(vm),
+            Self::Creating { vm }
+            | Self::Starting { vm }
+            | Self::Restoring { vm, .. }
+            | Self::Destroying { vm } => vm.as_ref(),
             Self::Stopped { .. } => None,
         }
     }

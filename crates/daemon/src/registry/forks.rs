@@ -49,7 +49,7 @@ impl Registry {
         let is_taken = |name: &Option<WorkspaceName>| name.as_ref().is_some_and(|name| self.is_named(name));
         let count = wanted.names.iter().filter(|name| !is_taken(name)).count() as u64;
         self.admit_workspaces(count)?;
-        self.admit_machines(count)?;
+        self.admit_vms(count)?;
         if kind == SessionKind::Client {
             let one = Usage::of(&source.resources);
             let all = Usage {

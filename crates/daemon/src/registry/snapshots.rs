@@ -14,7 +14,7 @@ use agentiso_core::suggest::nearest;
 
 use super::table::NAMES_IN_ERRORS;
 use crate::error::OpError;
-use crate::machines::DiskSnapshot;
+use crate::vms::DiskSnapshot;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {

@@ -12,7 +12,7 @@ use super::table::{Limits, Registry};
 use crate::ledger::{
     Counters, LedgerDocument, SCHEMA_VERSION, StoredImage, StoredSession, StoredSnapshot, StoredWorkspace,
 };
-use crate::machines::ImageRef;
+use crate::vms::ImageRef;
 
 pub(crate) fn to_ledger(registry: &Registry, now: jiff::Timestamp) -> LedgerDocument {
     let mut owned: BTreeMap<&SessionId, Vec<WorkspaceId>> = BTreeMap::new();
@@ -46,7 +46,7 @@ fn stored(workspace: &Workspace) -> StoredWorkspace {
     StoredWorkspace {
         name: workspace.name.clone(),
         phase: workspace.status.phase(),
-        machine: workspace.status.machine().cloned(),
+        vm: workspace.status.vm().cloned(),
         stop_reason: workspace.status.stop_reason().map(str::to_owned),
         image: StoredImage {
             name: workspace.image.name.clone(),
@@ -117,22 +117,22 @@ pub(crate) fn from_ledger(document: &LedgerDocument, limits: Limits) -> Registry
 }
 
 pub(crate) fn restored(id: WorkspaceId, stored: &StoredWorkspace, owner: Option<SessionId>) -> Workspace {
-    let machine = stored.machine.clone();
+    let vm = stored.vm.clone();
     let lost = || Status::Stopped { reason: Some("the ledger did not record its process".to_owned()) };
-    let status = match (stored.phase, machine) {
-        (Phase::Restoring, machine) => match stored.restoring {
-            Some(snapshot) => Status::Restoring { snapshot, machine },
-            None => Status::Starting { machine },
+    let status = match (stored.phase, vm) {
+        (Phase::Restoring, vm) => match stored.restoring {
+            Some(snapshot) => Status::Restoring { snapshot, vm },
+            None => Status::Starting { vm },
         },
-        (Phase::Suspended, Some(machine)) => Status::Suspended {
-            machine,
+        (Phase::Suspended, Some(vm)) => Status::Suspended {
+            vm,
             reason: stored.stop_reason.clone().unwrap_or_else(|| "the host's disk is full".to_owned()),
         },
-        (Phase::Creating, machine) => Status::Creating { machine },
-        (Phase::Starting, machine) => Status::Starting { machine },
-        (Phase::Destroying, machine) => Status::Destroying { machine },
-        (Phase::Running, Some(machine)) => Status::Running { machine },
-        (Phase::Stopping, Some(machine)) => Status::Stopping { machine },
+        (Phase::Creating, vm) => Status::Creating { vm },
+        (Phase::Starting, vm) => Status::Starting { vm },
+        (Phase::Destroying, vm) => Status::Destroying { vm },
+        (Phase::Running, Some(vm)) => Status::Running { vm },
+        (Phase::Stopping, Some(vm)) => Status::Stopping { vm },
         (Phase::Running | Phase::Stopping | Phase::Suspended, None) => lost(),
         (Phase::Stopped, _) => Status::Stopped { reason: stored.stop_reason.clone() },
     };

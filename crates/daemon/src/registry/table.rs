@@ -21,8 +21,8 @@ use super::snapshots::Snapshots;
 use crate::error::OpError;
 use crate::info::{ForkedFrom, NetworkInfo};
 use crate::ledger::{Mended, Quarantine};
-use crate::machines::ImageRef;
 use crate::mcp_bridge::McpBridgeError;
+use crate::vms::ImageRef;
 
 /// The number of names in a "not found" error: enough to pick from, too few to flood a context.
 pub(super) const NAMES_IN_ERRORS: usize = 20;
@@ -231,7 +231,7 @@ impl Registry {
         }
         self.admit_workspaces(1)?;
         if wanted.place.is_none() {
-            self.admit_machines(1)?;
+            self.admit_vms(1)?;
         }
         if kind == SessionKind::Client {
             self.usage(session).reserve(Usage::of(&wanted.resources), SESSION_QUOTA)?;
@@ -254,11 +254,11 @@ impl Registry {
     }
 
     /// Whether so many more VMs may exist, including those of the warm pool.
-    pub(crate) fn admit_machines(&self, more: u64) -> Result<(), OpError> {
+    pub(crate) fn admit_vms(&self, more: u64) -> Result<(), OpError> {
         let used = self.workspaces.len() as u64 + self.standbys;
         let limit = u64::from(self.limits.max_total_vms);
         if used.saturating_add(more) > limit {
-            return Err(OpError::TooManyMachines { used, limit });
+            return Err(OpError::TooManyVms { used, limit });
         }
         Ok(())
     }
@@ -294,7 +294,7 @@ impl Registry {
             network: wanted.network,
             created_at: wanted.created_at,
             owner: Some(session.clone()),
-            status: Status::Creating { machine: None },
+            status: Status::Creating { vm: None },
             rung: None,
             snapshots: Snapshots::default(),
             forked_from,
@@ -321,7 +321,7 @@ impl Registry {
 
     /// Takes an id and an address for a VM that is no workspace yet.
     pub(crate) fn take_identity(&mut self) -> Result<VmIdentity, OpError> {
-        self.admit_machines(1)?;
+        self.admit_vms(1)?;
         let place = VmIdentity { id: self.fresh_id(), address: self.addresses.take()? };
         self.standbys += 1;
         Ok(place)

@@ -35,7 +35,7 @@ impl Registry {
                 .as_deref()
                 .or(workspace.status.stop_reason())
                 .map(str::to_owned),
-            pid: workspace.status.machine().map(|machine| machine.pid),
+            pid: workspace.status.vm().map(|vm| vm.pid),
             rung: workspace.rung,
         }
     }

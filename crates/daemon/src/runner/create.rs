@@ -26,9 +26,9 @@ use super::task::{Existence, Runner};
 use crate::error::OpError;
 use crate::fault;
 use crate::first_turn;
-use crate::machines::{Booted, Progress, Rung};
 use crate::pool::Standby;
 use crate::registry::Status;
+use crate::vms::{Booted, Progress, Rung};
 
 /// The source that a workspace is made from.
 #[derive(Debug)]
@@ -117,8 +117,8 @@ async fn from_image(runner: &mut Runner, progress: &Progress) -> Result<Option<S
     fault::point("create.reserved");
     runner.shared.save().await.map_err(OpError::Ledger)?;
     fault::point("create.ledgered");
-    let hook = runner.spawn_hook(BootKind::Create, |machine| Status::Creating { machine: Some(machine) });
-    let booted = runner.shared.machines.create(&runner.spec, hook, progress).await;
+    let hook = runner.spawn_hook(BootKind::Create, |vm| Status::Creating { vm: Some(vm) });
+    let booted = runner.shared.vms.create(&runner.spec, hook, progress).await;
     let booted = booted.map_err(|failure| OpError::boot(&runner.name, failure))?;
     fault::point("create.booted");
     let warning = booted.warning.clone();
@@ -134,27 +134,27 @@ async fn from_standby(
     standby: &Standby,
     progress: &Progress,
 ) -> Result<Option<String>, OpError> {
-    let machine = Arc::clone(&standby.machine);
+    let vm = Arc::clone(&standby.vm);
     // Undoing this needs the process that has to be ended.
-    runner.shared.set_status(&runner.id, Status::Creating { machine: Some(machine.record()) });
+    runner.shared.set_status(&runner.id, Status::Creating { vm: Some(vm.record()) });
     fault::point("claim.taken");
     let began = Instant::now();
-    match machine.identify(&runner.spec).await {
+    match vm.identify(&runner.spec).await {
         Ok(()) => {
             let boot_time = began.elapsed();
             fault::point("claim.identified");
-            runner.come_up(Booted { machine, rung: Rung::Pool, boot_time, warning: None }).await?;
+            runner.come_up(Booted { vm, rung: Rung::Pool, boot_time, warning: None }).await?;
             fault::point("claim.saved");
             Ok(None)
         }
         Err(failure) => {
             tracing::warn!(workspace = %runner.name, %failure, "a VM of the warm pool is unusable; creating another");
-            machine.kill().await;
-            runner.shared.machines.halt(&runner.spec, Some(&machine.record())).await;
+            vm.kill().await;
+            runner.shared.vms.halt(&runner.spec, Some(&vm.record())).await;
             runner.shared.network.vacate(&runner.id).await;
-            let erased = runner.shared.machines.erase(&runner.spec).await;
+            let erased = runner.shared.vms.erase(&runner.spec).await;
             erased.map_err(|source| OpError::Erase { name: runner.name.clone(), source })?;
-            runner.shared.set_status(&runner.id, Status::Creating { machine: None });
+            runner.shared.set_status(&runner.id, Status::Creating { vm: None });
             from_image(runner, progress).await
         }
     }
@@ -168,7 +168,7 @@ async fn from_snapshot(
 ) -> Result<Option<String>, OpError> {
     let shared = Arc::clone(&runner.shared);
     let turn = shared.forks.acquire().await.map_err(|_| OpError::ShuttingDown)?;
-    let memory = shared.machines.host_memory();
+    let memory = shared.vms.host_memory();
     shared.change(|registry| registry.promise_memory(&runner.id, memory))?;
     fault::point("fork.reserved");
     shared.save().await.map_err(OpError::Ledger)?;
@@ -182,11 +182,11 @@ async fn from_snapshot(
     *branching = None;
     branched.unwrap_or(Err(OpError::ShuttingDown))?;
     fault::point("fork.branched");
-    let hook = runner.spawn_hook(BootKind::Fork, |machine| Status::Creating { machine: Some(machine) });
-    let booted = shared.machines.create_branch(&runner.spec, hook, progress).await;
+    let hook = runner.spawn_hook(BootKind::Fork, |vm| Status::Creating { vm: Some(vm) });
+    let booted = shared.vms.create_branch(&runner.spec, hook, progress).await;
     let booted = booted.map_err(|failure| OpError::boot(&runner.name, failure))?;
     fault::point("fork.booted");
-    first_turn::within(turn, setup::run(&runner.name, &*booted.machine, &seed.setup_commands)).await?;
+    first_turn::within(turn, setup::run(&runner.name, &*booted.vm, &seed.setup_commands)).await?;
     fault::point("fork.prepared");
     let warning = booted.warning.clone();
     runner.come_up(booted).await?;

@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::snapshots::{RestoreOutcome, Taken};
 use crate::error::OpError;
-use crate::machines::{Machine, MachineSpec, Progress, SnapshotDiff};
 use crate::registry::Lifetime;
+use crate::vms::{Progress, SnapshotDiff, Vm, VmSpec};
 
 /// Requests that may wait for one workspace. Most exclude each other, so a longer queue would only hold requests
 /// that will be refused.
@@ -58,7 +58,7 @@ pub(crate) enum Request {
     /// Gives another workspace the disk of one of its snapshots.
     Branch {
         snapshot: SnapshotId,
-        fork: Box<MachineSpec>,
+        fork: Box<VmSpec>,
         reply: Reply<()>,
     },
 }
@@ -105,7 +105,7 @@ pub(crate) enum Live {
     Down,
     /// Its process runs and is being reattached.
     Attaching,
-    Up(Arc<dyn Machine>),
+    Up(Arc<dyn Vm>),
 }
 
 #[derive(Clone, Debug)]

@@ -12,9 +12,9 @@ use super::steps::BootKind;
 use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
-use crate::machines::{Arrival, CarryFailure, Facts, Progress};
 use crate::registry::Status;
 use crate::space::SpacePromise;
+use crate::vms::{Arrival, CarryFailure, Facts, Progress};
 
 #[derive(Debug)]
 pub(crate) struct ImportSeed {
@@ -22,7 +22,7 @@ pub(crate) struct ImportSeed {
     /// The new id of its snapshot.
     pub(crate) snapshot: SnapshotId,
     /// The facts of the file for which the workspace was reserved.
-    pub(crate) machine: Facts,
+    pub(crate) vm: Facts,
     pub(crate) with_memory: bool,
     pub(crate) _room: SpacePromise,
 }
@@ -41,29 +41,29 @@ pub(super) async fn from_file(
     let cancel = CancellationToken::new();
     let _cancelled_with_us = cancel.clone().drop_guard();
     let (deliver, delivery) = oneshot::channel();
-    let (machines, spec, file) = (Arc::clone(&shared.machines), runner.spec.clone(), seed.file.clone());
+    let (vms, spec, file) = (Arc::clone(&shared.vms), runner.spec.clone(), seed.file.clone());
     let (snapshot, with_memory, watched) = (seed.snapshot, seed.with_memory, progress.clone());
     *unpacking = Some(shared.tasks.spawn(async move {
         let arrival = Arrival { file: &file, snapshot, with_memory };
-        let unpacked = machines.import(&spec, arrival, &watched, &cancel).await;
+        let unpacked = vms.import(&spec, arrival, &watched, &cancel).await;
         let _caller_may_be_gone = deliver.send(unpacked);
         Ok(())
     }));
     let imported = delivery.await.map_err(|_| OpError::ShuttingDown)?.map_err(failed)?;
     *unpacking = None;
     fault::point("import.unpacked");
-    if imported.machine != seed.machine {
+    if imported.vm != seed.vm {
         let reason = "the file changed while it was read".to_owned();
         return Err(failed(CarryFailure::Unusable { reason }));
     }
-    let Facts { snapshot: name, taken_at, .. } = imported.machine;
+    let Facts { snapshot: name, taken_at, .. } = imported.vm;
     shared.change(|registry| {
         registry.update(&runner.id, |workspace| {
             workspace.snapshots.add(seed.snapshot, name, imported.has_memory, taken_at);
         });
     });
-    let hook = runner.spawn_hook(BootKind::Import, |machine| Status::Creating { machine: Some(machine) });
-    let booted = shared.machines.restore(&runner.spec, seed.snapshot, hook, progress).await;
+    let hook = runner.spawn_hook(BootKind::Import, |vm| Status::Creating { vm: Some(vm) });
+    let booted = shared.vms.restore(&runner.spec, seed.snapshot, hook, progress).await;
     let booted = booted.map_err(|failure| OpError::boot(&runner.name, failure))?;
     fault::point("import.booted");
     let warnings: Vec<String> = [imported.warning, booted.warning.clone()].into_iter().flatten().collect();

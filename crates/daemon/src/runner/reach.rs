@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::handle::Live;
 use super::task::Runner;
 use crate::error::OpError;
-use crate::machines::{AttachFailure, Machine, MachineRecord};
+use crate::vms::{AttachFailure, Vm, VmRecord};
 
 /// The pause before an unreachable VM is tried again. Nothing signals when it can be reached.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
@@ -21,31 +21,27 @@ const HOST_UNFIT_PAUSE: Duration = Duration::from_secs(60);
 /// A running VM that cannot be reached.
 #[derive(Clone, Debug)]
 pub(super) struct OutOfReach {
-    record: MachineRecord,
+    record: VmRecord,
     /// The pause until the next try.
     pub(super) pause: Duration,
 }
 
 impl Runner {
     /// Handles the result of an attempt to attach.
-    pub(super) async fn attached(
-        &mut self,
-        record: &MachineRecord,
-        found: Result<Arc<dyn Machine>, AttachFailure>,
-    ) {
+    pub(super) async fn attached(&mut self, record: &VmRecord, found: Result<Arc<dyn Vm>, AttachFailure>) {
         match found {
-            Ok(machine) => {
+            Ok(vm) => {
                 tracing::info!(workspace = %self.name, pid = record.pid, "reconnected to its running VM");
                 self.record_reachability(None);
                 self.shared.network.reattached(&self.id, record.pid);
                 // Before other tasks get the VM. A failure here is repeated before the next step.
-                match self.settle_with(Some(&machine)).await {
+                match self.settle_with(Some(&vm)).await {
                     Ok(()) => self.unsettled = false,
                     Err(error) => {
                         tracing::error!(workspace = %self.name, %error, "cannot clean up its disk; will retry")
                     }
                 }
-                self.live.send_replace(Live::Up(machine));
+                self.live.send_replace(Live::Up(vm));
             }
             Err(AttachFailure::Gone) => {
                 let reason = match self.out_of_reach {
@@ -59,7 +55,7 @@ impl Runner {
             // not run on.
             Err(AttachFailure::Altered { reason }) => {
                 tracing::error!(workspace = %self.name, pid = record.pid, %reason, "its VM was tampered with and is killed");
-                self.shared.machines.halt(&self.spec, Some(record)).await;
+                self.shared.vms.halt(&self.spec, Some(record)).await;
                 self.record_reachability(None);
                 self.stopped(Some(format!("its VM was killed: {reason}"))).await;
             }
@@ -70,7 +66,7 @@ impl Runner {
         }
     }
 
-    fn mark_unreachable(&mut self, record: &MachineRecord, reason: String, pause: Duration) {
+    fn mark_unreachable(&mut self, record: &VmRecord, reason: String, pause: Duration) {
         if self.out_of_reach.is_none() {
             tracing::error!(workspace = %self.name, pid = record.pid, %reason, "its VM is running but cannot be reached; it is left running, will retry");
         }
@@ -83,7 +79,7 @@ impl Runner {
         let (shared, spec) = (Arc::clone(&self.shared), self.spec.clone());
         let found = tokio::select! {
             biased;
-            found = shared.machines.attach(&spec, &record) => found,
+            found = shared.vms.attach(&spec, &record) => found,
             request = self.queue.recv() => {
                 self.waiting = request;
                 return;
@@ -98,8 +94,8 @@ impl Runner {
         if self.out_of_reach.is_none() && failure.is_none() {
             return;
         }
-        let (machine, reason) = failure.unzip();
-        self.out_of_reach = machine;
+        let (vm, reason) = failure.unzip();
+        self.out_of_reach = vm;
         let shown = reason.map(|reason| format!("its VM is running but cannot be reached: {reason}"));
         self.shared.change(|registry| {
             registry.update(&self.id, |workspace| workspace.out_of_reach = shown);

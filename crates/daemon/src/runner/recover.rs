@@ -6,22 +6,22 @@ use agentiso_core::ids::SnapshotId;
 
 use super::handle::Live;
 use super::task::{Existence, Runner, spawn_recovered};
-use crate::machines::MachineRecord;
 use crate::registry::{Books, Lifetime, Status, Workspace};
 use crate::shared::Shared;
+use crate::vms::VmRecord;
 
 /// The recovery that one entry of the ledger needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Recovery {
     /// It runs, or stands still: attach to its VM.
-    Attach(MachineRecord),
+    Attach(VmRecord),
     /// Nothing runs and nothing should; the workspace gets this status.
     Settle(Status),
     /// A stop or start was interrupted: make sure that nothing runs, then mark it stopped.
-    Halt { machine: Option<MachineRecord>, reason: Option<String> },
+    Halt { vm: Option<VmRecord>, reason: Option<String> },
     /// A restore was interrupted: make sure that nothing runs. The disk is in the state before or in that of the
     /// snapshot, and either can be used.
-    Interrupted { machine: Option<MachineRecord>, snapshot: SnapshotId },
+    Interrupted { vm: Option<VmRecord>, snapshot: SnapshotId },
     /// It was being created or destroyed, or existed for a call that ended with the daemon.
     Remove,
 }
@@ -33,54 +33,44 @@ pub(crate) enum Recovery {
 pub(crate) fn plan(
     status: &Status,
     lifetime: Lifetime,
-    found: Option<&MachineRecord>,
-    is_alive: impl Fn(&MachineRecord) -> bool,
+    found: Option<&VmRecord>,
+    is_alive: impl Fn(&VmRecord) -> bool,
 ) -> Recovery {
     match lifetime {
         Lifetime::OneCall => return Recovery::Remove,
         Lifetime::Lasting => {}
     }
     match status {
-        Status::Running { machine } | Status::Suspended { machine, .. } if is_alive(machine) => {
-            Recovery::Attach(machine.clone())
-        }
+        Status::Running { vm } | Status::Suspended { vm, .. } if is_alive(vm) => Recovery::Attach(vm.clone()),
         Status::Running { .. } | Status::Suspended { .. } | Status::Stopped { .. } if found.is_some() => {
             found.map_or_else(|| Recovery::Settle(status.clone()), |record| Recovery::Attach(record.clone()))
         }
         Status::Running { .. } | Status::Suspended { .. } => Recovery::Settle(Status::Stopped {
             reason: Some("its VM ended while no daemon was running".to_owned()),
         }),
-        Status::Stopping { machine } => Recovery::Halt { machine: Some(machine.clone()), reason: None },
-        Status::Starting { machine } => Recovery::Halt {
-            machine: machine.clone(),
+        Status::Stopping { vm } => Recovery::Halt { vm: Some(vm.clone()), reason: None },
+        Status::Starting { vm } => Recovery::Halt {
+            vm: vm.clone(),
             reason: Some("the daemon ended while it was starting".to_owned()),
         },
-        Status::Restoring { snapshot, machine } => {
-            Recovery::Interrupted { machine: machine.clone(), snapshot: *snapshot }
-        }
+        Status::Restoring { snapshot, vm } => Recovery::Interrupted { vm: vm.clone(), snapshot: *snapshot },
         Status::Stopped { .. } => Recovery::Settle(status.clone()),
         Status::Creating { .. } | Status::Destroying { .. } => Recovery::Remove,
     }
 }
 
 /// Decides the recovery of an entry, shows the result at once if it is certain, and lets a runner do the rest.
-pub(crate) fn take_up(
-    shared: &Arc<Shared>,
-    workspace: &Workspace,
-    found: Option<&MachineRecord>,
-    books: Books,
-) {
-    let recovery =
-        plan(&workspace.status, workspace.lifetime, found, |record| shared.machines.is_alive(record));
+pub(crate) fn take_up(shared: &Arc<Shared>, workspace: &Workspace, found: Option<&VmRecord>, books: Books) {
+    let recovery = plan(&workspace.status, workspace.lifetime, found, |record| shared.vms.is_alive(record));
     match &recovery {
         Recovery::Settle(status) => shared.set_status(&workspace.id, status.clone()),
         Recovery::Remove => {
-            let machine = workspace.status.machine().cloned();
-            shared.set_status(&workspace.id, Status::Destroying { machine });
+            let vm = workspace.status.vm().cloned();
+            shared.set_status(&workspace.id, Status::Destroying { vm });
         }
-        Recovery::Attach(record) if workspace.status.machine() != Some(record) => {
+        Recovery::Attach(record) if workspace.status.vm() != Some(record) => {
             tracing::warn!(workspace = %workspace.name, pid = record.pid, "its VM is running, which the ledger did not record");
-            shared.set_status(&workspace.id, Status::Running { machine: record.clone() });
+            shared.set_status(&workspace.id, Status::Running { vm: record.clone() });
         }
         Recovery::Attach(_) | Recovery::Halt { .. } | Recovery::Interrupted { .. } => {}
     }
@@ -94,28 +84,28 @@ impl Runner {
         match recovery {
             Recovery::Settle(status) => {
                 // Removes the sockets of a VM that ended unwatched, or a process that the ledger does not list.
-                self.shared.machines.halt(&self.spec, None).await;
+                self.shared.vms.halt(&self.spec, None).await;
                 self.settle_or_warn().await;
                 self.shared.network.vacate(&self.id).await;
                 self.shared.set_status(&self.id, status);
                 Existence::Exists
             }
             Recovery::Attach(record) => {
-                let found = self.shared.machines.attach(&self.spec, &record).await;
+                let found = self.shared.vms.attach(&self.spec, &record).await;
                 self.attached(&record, found).await;
                 Existence::Exists
             }
-            Recovery::Halt { machine, reason } => {
-                self.shared.machines.halt(&self.spec, machine.as_ref()).await;
+            Recovery::Halt { vm, reason } => {
+                self.shared.vms.halt(&self.spec, vm.as_ref()).await;
                 self.stopped(reason).await;
                 Existence::Exists
             }
-            Recovery::Interrupted { machine, snapshot } => {
-                self.shared.machines.halt(&self.spec, machine.as_ref()).await;
+            Recovery::Interrupted { vm, snapshot } => {
+                self.shared.vms.halt(&self.spec, vm.as_ref()).await;
                 let name = self.name_of(snapshot).map_or_else(|_| snapshot.to_string(), String::from);
                 // Whether the disk had been switched is determined before the workspace is shown as stopped, and
                 // saved together with that status: after another crash nothing would say that there was a restore.
-                self.shared.set_status(&self.id, Status::Restoring { snapshot, machine: None });
+                self.shared.set_status(&self.id, Status::Restoring { snapshot, vm: None });
                 self.settle_or_warn().await;
                 self.record_origin().await;
                 self.stopped(Some(format!("restoring snapshot {name} was interrupted; restore it again")))
@@ -156,32 +146,32 @@ impl Runner {
 mod tests {
     use super::*;
 
-    fn record() -> MachineRecord {
-        MachineRecord { pid: 7, start_time: 1, boot_id: "b".to_owned() }
+    fn record() -> VmRecord {
+        VmRecord { pid: 7, start_time: 1, boot_id: "b".to_owned() }
     }
 
-    fn plan_lasting(status: &Status, is_alive: impl Fn(&MachineRecord) -> bool) -> Recovery {
+    fn plan_lasting(status: &Status, is_alive: impl Fn(&VmRecord) -> bool) -> Recovery {
         plan(status, Lifetime::Lasting, None, is_alive)
     }
 
     #[test]
     fn vms_missing_from_the_ledger_are_attached() {
-        let other = MachineRecord { pid: 8, ..record() };
-        for status in [Status::Running { machine: record() }, Status::Stopped { reason: None }] {
+        let other = VmRecord { pid: 8, ..record() };
+        for status in [Status::Running { vm: record() }, Status::Stopped { reason: None }] {
             let planned = plan(&status, Lifetime::Lasting, Some(&other), |_| false);
             assert_eq!(planned, Recovery::Attach(other.clone()));
         }
-        let running = Status::Running { machine: record() };
+        let running = Status::Running { vm: record() };
         let planned = plan(&running, Lifetime::Lasting, Some(&other), |_| true);
         assert_eq!(planned, Recovery::Attach(record()), "a record that holds is the better one");
-        let starting = Status::Starting { machine: None };
+        let starting = Status::Starting { vm: None };
         let planned = plan(&starting, Lifetime::Lasting, Some(&other), |_| true);
         assert!(matches!(planned, Recovery::Halt { .. }), "a start that was cut short is undone");
     }
 
     #[test]
     fn one_call_workspaces_are_removed_in_any_status() {
-        let (running, stopped) = (Status::Running { machine: record() }, Status::Stopped { reason: None });
+        let (running, stopped) = (Status::Running { vm: record() }, Status::Stopped { reason: None });
         for status in [running, stopped] {
             assert_eq!(plan(&status, Lifetime::OneCall, None, |_| true), Recovery::Remove);
         }
@@ -189,16 +179,16 @@ mod tests {
 
     #[test]
     fn running_workspace_is_attached_if_its_process_lives() {
-        let running = Status::Running { machine: record() };
+        let running = Status::Running { vm: record() };
         assert_eq!(plan_lasting(&running, |_| true), Recovery::Attach(record()));
         let Recovery::Settle(Status::Stopped { reason: Some(_) }) = plan_lasting(&running, |_| false) else {
-            panic!("a dead machine must be shown as stopped, with the reason");
+            panic!("a dead VM must be shown as stopped, with the reason");
         };
     }
 
     #[test]
     fn suspended_workspace_is_attached_like_a_running_one() {
-        let suspended = Status::Suspended { machine: record(), reason: "no room".to_owned() };
+        let suspended = Status::Suspended { vm: record(), reason: "no room".to_owned() };
         assert_eq!(plan_lasting(&suspended, |_| true), Recovery::Attach(record()));
         assert!(matches!(
             plan_lasting(&suspended, |_| false),
@@ -209,31 +199,25 @@ mod tests {
     #[test]
     fn interrupted_restore_is_never_attached() {
         let snapshot = SnapshotId::random();
-        for machine in [None, Some(record())] {
-            let restoring = Status::Restoring { snapshot, machine: machine.clone() };
-            assert_eq!(plan_lasting(&restoring, |_| true), Recovery::Interrupted { machine, snapshot });
+        for vm in [None, Some(record())] {
+            let restoring = Status::Restoring { snapshot, vm: vm.clone() };
+            assert_eq!(plan_lasting(&restoring, |_| true), Recovery::Interrupted { vm, snapshot });
         }
     }
 
     #[test]
     fn unfinished_creates_and_destroys_are_removed() {
         for alive in [true, false] {
-            for machine in [None, Some(record())] {
-                assert_eq!(
-                    plan_lasting(&Status::Creating { machine: machine.clone() }, |_| alive),
-                    Recovery::Remove
-                );
-                assert_eq!(plan_lasting(&Status::Destroying { machine }, |_| alive), Recovery::Remove);
+            for vm in [None, Some(record())] {
+                assert_eq!(plan_lasting(&Status::Creating { vm: vm.clone() }, |_| alive), Recovery::Remove);
+                assert_eq!(plan_lasting(&Status::Destroying { vm }, |_| alive), Recovery::Remove);
             }
         }
     }
 
     #[test]
     fn interrupted_stop_is_finished_without_a_reason() {
-        let stopping = Status::Stopping { machine: record() };
-        assert_eq!(
-            plan_lasting(&stopping, |_| true),
-            Recovery::Halt { machine: Some(record()), reason: None }
-        );
+        let stopping = Status::Stopping { vm: record() };
+        assert_eq!(plan_lasting(&stopping, |_| true), Recovery::Halt { vm: Some(record()), reason: None });
     }
 }

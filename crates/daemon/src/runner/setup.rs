@@ -7,7 +7,7 @@ use futures::StreamExt;
 
 use crate::error::OpError;
 use crate::guest::{standstill, suspended};
-use crate::machines::{AgentFailure, ExecEvent, ExecOutcome, ExecSpec, Machine};
+use crate::vms::{AgentFailure, ExecEvent, ExecOutcome, ExecSpec, Vm};
 
 /// Longer than an installation takes, shorter than a client waits for the fork.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
@@ -16,20 +16,16 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
 const TAIL_BYTES: u64 = 1024;
 
 /// Runs the commands one after the other and stops at the first failure.
-pub(super) async fn run(
-    name: &WorkspaceName,
-    machine: &dyn Machine,
-    commands: &[String],
-) -> Result<(), OpError> {
+pub(super) async fn run(name: &WorkspaceName, vm: &dyn Vm, commands: &[String]) -> Result<(), OpError> {
     for (at, command) in commands.iter().enumerate() {
         let outcome = tokio::select! {
             // The guest's last output is worth more than the fact that the VM ended.
             biased;
-            outcome = run_one(machine, command) => outcome,
-            reason = machine.exited() => {
-                return Err(OpError::MachineDied { name: name.clone(), reason: reason.text });
+            outcome = run_one(vm, command) => outcome,
+            reason = vm.exited() => {
+                return Err(OpError::VmDied { name: name.clone(), reason: reason.text });
             }
-            reason = standstill(machine) => return Err(suspended(name, reason)),
+            reason = standstill(vm) => return Err(suspended(name, reason)),
         };
         let outcome = outcome.map_err(|source| OpError::Guest {
             name: name.clone(),
@@ -49,14 +45,14 @@ pub(super) async fn run(
     Ok(())
 }
 
-async fn run_one(machine: &dyn Machine, command: &str) -> Result<ExecOutcome, AgentFailure> {
+async fn run_one(vm: &dyn Vm, command: &str) -> Result<ExecOutcome, AgentFailure> {
     let spec = ExecSpec {
         timeout: Some(COMMAND_TIMEOUT),
         head_bytes: 0,
         tail_bytes: TAIL_BYTES,
         ..ExecSpec::shell(command)
     };
-    let mut events = machine.agent().exec(spec).await?;
+    let mut events = vm.agent().exec(spec).await?;
     while let Some(event) = events.next().await {
         match event? {
             ExecEvent::Exited(outcome) => return Ok(outcome),
@@ -90,7 +86,7 @@ fn end_of_output(outcome: &ExecOutcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machines::Captured;
+    use crate::vms::Captured;
 
     #[test]
     fn setup_failure_reports_cause_and_output() {

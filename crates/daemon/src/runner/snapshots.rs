@@ -18,10 +18,8 @@ use super::steps::BootKind;
 use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
-use crate::machines::{
-    Machine, MachineSpec, Origin, Progress, Rung, SizesOf, SnapshotDiff, SnapshotFailure, VolumeUsage,
-};
 use crate::registry::{Books, Status};
+use crate::vms::{Origin, Progress, Rung, SizesOf, SnapshotDiff, SnapshotFailure, Vm, VmSpec, VolumeUsage};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -47,17 +45,17 @@ impl Runner {
         include_memory: bool,
         progress: Progress,
     ) -> Result<Taken, OpError> {
-        let machine = self.machine().ok_or_else(|| self.unavailable())?;
+        let vm = self.vm().ok_or_else(|| self.unavailable())?;
         self.settle_volume().await?;
         let memory_bytes = if include_memory { u64::from(self.spec.resources.memory_mb) * MIB } else { 0 };
         self.may_snapshot(&name, memory_bytes).await?;
-        let space = self.shared.machines.host_space();
-        let taken_meanwhile = self.shared.machines.bytes_while_copying(memory_bytes);
+        let space = self.shared.vms.host_space();
+        let taken_meanwhile = self.shared.vms.bytes_while_copying(memory_bytes);
         let _promise = self.shared.space.promise(space, taken_meanwhile)?;
         let operation = || format!("taking snapshot {name}");
         fault::point("snapshot.begun");
         let id = SnapshotId::random();
-        let taken = match machine.snapshot(id, include_memory, &progress).await {
+        let taken = match vm.snapshot(id, include_memory, &progress).await {
             Ok(taken) => taken,
             Err(source) => {
                 self.unsettled = true;
@@ -80,7 +78,7 @@ impl Runner {
                 });
             });
             // A snapshot that is not in the ledger does not exist; its space is freed here or with the next step.
-            if let Err(failure) = machine.delete_snapshot(id).await {
+            if let Err(failure) = vm.delete_snapshot(id).await {
                 tracing::warn!(workspace = %self.name, %failure, "cannot remove a snapshot that was not saved in the ledger; will retry");
                 self.unsettled = true;
             }
@@ -112,8 +110,8 @@ impl Runner {
     }
 
     async fn volume_usage(&self) -> Option<VolumeUsage> {
-        let (machines, spec) = (Arc::clone(&self.shared.machines), self.spec.clone());
-        tokio::task::spawn_blocking(move || machines.volume_usage(&spec, SizesOf::NoSnapshot))
+        let (vms, spec) = (Arc::clone(&self.shared.vms), self.spec.clone());
+        tokio::task::spawn_blocking(move || vms.volume_usage(&spec, SizesOf::NoSnapshot))
             .await
             .unwrap_or_default()
     }
@@ -128,15 +126,15 @@ impl Runner {
         self.settle_volume().await?;
         let name = self.name_of(snapshot)?;
         let before = self.status();
-        let record = before.machine().cloned();
-        let memory = self.shared.machines.host_memory();
+        let record = before.vm().cloned();
+        let memory = self.shared.vms.host_memory();
         self.shared.change(|registry| {
             // A running VM frees its memory before the next one takes it.
             if record.is_none() {
                 registry.admit_memory(self.spec.resources.memory_mb, memory)?;
             }
             registry.update(&self.id, |workspace| {
-                workspace.status = Status::Restoring { snapshot, machine: record.clone() };
+                workspace.status = Status::Restoring { snapshot, vm: record.clone() };
             });
             Ok::<_, OpError>(())
         })?;
@@ -145,18 +143,15 @@ impl Runner {
             return Err(OpError::Ledger(error));
         }
         fault::point("restore.ledgered");
-        if let Live::Up(machine) = self.live.send_replace(Live::Down) {
-            machine.kill().await;
+        if let Live::Up(vm) = self.live.send_replace(Live::Down) {
+            vm.kill().await;
         }
-        self.shared.machines.halt(&self.spec, record.as_ref()).await;
+        self.shared.vms.halt(&self.spec, record.as_ref()).await;
         fault::point("restore.halted");
         self.renew_attachment().await;
-        let hook = self.spawn_hook(BootKind::Restore, move |machine| Status::Restoring {
-            snapshot,
-            machine: Some(machine),
-        });
+        let hook = self.spawn_hook(BootKind::Restore, move |vm| Status::Restoring { snapshot, vm: Some(vm) });
         let failed = |error: &OpError| format!("snapshot {name} could not be restored: {error}");
-        let booted = match self.shared.machines.restore(&self.spec, snapshot, hook, &progress).await {
+        let booted = match self.shared.vms.restore(&self.spec, snapshot, hook, &progress).await {
             Ok(booted) => booted,
             Err(failure) => {
                 let error = OpError::boot(&self.name, failure);
@@ -181,7 +176,7 @@ impl Runner {
     pub(super) async fn delete_snapshot(&mut self, snapshot: SnapshotId) -> Result<(), OpError> {
         self.settle_volume().await?;
         let name = self.name_of(snapshot)?;
-        let machine = self.machine_if_up()?;
+        let vm = self.vm_if_up()?;
         // Under one lock with the reservation of forks: a fork reserved later does not find the snapshot.
         let before = self.shared.change(|registry| registry.remove_snapshot(&self.id, &snapshot))?;
         if let Err(error) = self.shared.save().await {
@@ -191,9 +186,9 @@ impl Runner {
             return Err(OpError::Ledger(error));
         }
         fault::point("delete.ledgered");
-        let removed = match &machine {
-            Some(machine) => machine.delete_snapshot(snapshot).await,
-            None => self.shared.machines.delete_snapshot(&self.spec, snapshot).await,
+        let removed = match &vm {
+            Some(vm) => vm.delete_snapshot(snapshot).await,
+            None => self.shared.vms.delete_snapshot(&self.spec, snapshot).await,
         };
         fault::point("delete.removed");
         removed.map_err(|source| {
@@ -220,17 +215,17 @@ impl Runner {
     ) -> Result<SnapshotDiff, OpError> {
         self.settle_volume().await?;
         let name = self.name_of(snapshot)?;
-        let compared = match self.machine_if_up()? {
-            Some(machine) => machine.diff(snapshot, cancelled).await,
-            None => self.shared.machines.diff(&self.spec, snapshot, cancelled).await,
+        let compared = match self.vm_if_up()? {
+            Some(vm) => vm.diff(snapshot, cancelled).await,
+            None => self.shared.vms.diff(&self.spec, snapshot, cancelled).await,
         };
         compared.map_err(|source| self.snapshot_failed(format!("comparing with snapshot {name}"), source))
     }
 
-    pub(super) async fn branch(&mut self, snapshot: SnapshotId, fork: &MachineSpec) -> Result<(), OpError> {
+    pub(super) async fn branch(&mut self, snapshot: SnapshotId, fork: &VmSpec) -> Result<(), OpError> {
         self.settle_volume().await?;
         let name = self.name_of(snapshot)?;
-        let branched = self.shared.machines.branch(&self.spec, snapshot, fork).await;
+        let branched = self.shared.vms.branch(&self.spec, snapshot, fork).await;
         branched.map_err(|source| self.snapshot_failed(format!("forking snapshot {name}"), source))
     }
 
@@ -239,21 +234,21 @@ impl Runner {
         if !self.unsettled {
             return Ok(());
         }
-        let machine = self.machine_if_up()?;
-        self.settle_with(machine.as_ref()).await?;
+        let vm = self.vm_if_up()?;
+        self.settle_with(vm.as_ref()).await?;
         self.unsettled = false;
         Ok(())
     }
 
     /// The same with the given VM, if there is one, published or not.
-    pub(super) async fn settle_with(&mut self, machine: Option<&Arc<dyn Machine>>) -> Result<(), OpError> {
+    pub(super) async fn settle_with(&mut self, vm: Option<&Arc<dyn Vm>>) -> Result<(), OpError> {
         self.enter_found_snapshots().await?;
         let (known, removing) = self.shared.workspace(&self.id).map_or_else(Default::default, |workspace| {
             (workspace.snapshots.ids(), workspace.snapshots.removing().to_vec())
         });
-        let settled = match machine {
-            Some(machine) => machine.settle(&known).await,
-            None => self.shared.machines.settle(&self.spec, &known).await,
+        let settled = match vm {
+            Some(vm) => vm.settle(&known).await,
+            None => self.shared.vms.settle(&self.spec, &known).await,
         };
         settled.map_err(|source| self.snapshot_failed("cleaning up the disk".to_owned(), source))?;
         self.forget_removed(&removing);
@@ -265,8 +260,8 @@ impl Runner {
     /// in the ledger before the volume is settled, because settling removes unlisted snapshots: if the disk cannot
     /// be listed, nothing may be settled.
     async fn enter_found_snapshots(&self) -> Result<(), OpError> {
-        let (machines, spec) = (Arc::clone(&self.shared.machines), self.spec.clone());
-        let listed = tokio::task::spawn_blocking(move || machines.disk_snapshots(&spec)).await;
+        let (vms, spec) = (Arc::clone(&self.shared.vms), self.spec.clone());
+        let listed = tokio::task::spawn_blocking(move || vms.disk_snapshots(&spec)).await;
         let listed = listed.map_err(|_| OpError::ShuttingDown)?;
         let failed = |source| self.snapshot_failed("listing the snapshots on the disk".to_owned(), source);
         let Some(on_disk) = listed.map_err(failed)? else { return Ok(()) };
@@ -289,8 +284,8 @@ impl Runner {
 
     /// Records which snapshot the disk descends from after an interrupted restore.
     pub(super) async fn record_origin(&self) {
-        let (machines, spec) = (Arc::clone(&self.shared.machines), self.spec.clone());
-        let origin = tokio::task::spawn_blocking(move || machines.origin(&spec)).await.unwrap_or_default();
+        let (vms, spec) = (Arc::clone(&self.shared.vms), self.spec.clone());
+        let origin = tokio::task::spawn_blocking(move || vms.origin(&spec)).await.unwrap_or_default();
         let origin = match origin {
             Some(Origin::Snapshot(id)) => Some(id),
             Some(Origin::Beginning) => None,
@@ -302,9 +297,9 @@ impl Runner {
     }
 
     /// The VM of a running workspace; `None` if it is down and its disk may be touched.
-    fn machine_if_up(&self) -> Result<Option<Arc<dyn Machine>>, OpError> {
-        match (self.machine(), self.status().machine()) {
-            (Some(machine), _) => Ok(Some(machine)),
+    fn vm_if_up(&self) -> Result<Option<Arc<dyn Vm>>, OpError> {
+        match (self.vm(), self.status().vm()) {
+            (Some(vm), _) => Ok(Some(vm)),
             (None, None) => Ok(None),
             (None, Some(_)) => Err(self.unavailable()),
         }

@@ -8,8 +8,8 @@ use super::handle::Live;
 use super::task::{Runner, attach_network};
 use crate::error::OpError;
 use crate::fault;
-use crate::machines::{Booted, MachineRecord, Progress, Rung, SpawnHook};
 use crate::registry::Status;
+use crate::vms::{Booted, Progress, Rung, SpawnHook, VmRecord};
 
 /// The time that a guest may take to power off before it is killed. Clients allow 60 seconds for a whole stop.
 pub(crate) const STOP_GRACE: Duration = Duration::from_secs(20);
@@ -50,11 +50,11 @@ impl Runner {
     pub(super) async fn start(&mut self, progress: Progress) -> Result<(), OpError> {
         self.settle_volume().await?;
         let before = self.status();
-        let memory = self.shared.machines.host_memory();
+        let memory = self.shared.vms.host_memory();
         // Under one lock, so that starts at the same time cannot promise the same memory twice.
         self.shared.change(|registry| {
             registry.admit_memory(self.spec.resources.memory_mb, memory)?;
-            registry.update(&self.id, |workspace| workspace.status = Status::Starting { machine: None });
+            registry.update(&self.id, |workspace| workspace.status = Status::Starting { vm: None });
             Ok::<_, OpError>(())
         })?;
         if let Err(error) = self.shared.save().await {
@@ -63,8 +63,8 @@ impl Runner {
         }
         fault::point("start.ledgered");
         self.renew_attachment().await;
-        let hook = self.spawn_hook(BootKind::Start, |machine| Status::Starting { machine: Some(machine) });
-        let booted = match self.shared.machines.start(&self.spec, hook, &progress).await {
+        let hook = self.spawn_hook(BootKind::Start, |vm| Status::Starting { vm: Some(vm) });
+        let booted = match self.shared.vms.start(&self.spec, hook, &progress).await {
             Ok(booted) => booted,
             Err(failure) => {
                 let error = OpError::boot(&self.name, failure);
@@ -82,9 +82,9 @@ impl Runner {
 
     /// Publishes a VM that answers and saves it as running.
     pub(super) async fn come_up(&mut self, booted: Booted) -> Result<(), OpError> {
-        let Booted { machine, rung, boot_time, .. } = booted;
+        let Booted { vm, rung, boot_time, .. } = booted;
         self.shared.metrics.booted(boot_time);
-        let record = machine.record();
+        let record = vm.record();
         match rung {
             // It already ran commands before it was handed over.
             Rung::Pool => {}
@@ -92,10 +92,10 @@ impl Runner {
                 self.shared.first_turns.came_up(self.id);
             }
         }
-        self.live.send_replace(Live::Up(machine));
+        self.live.send_replace(Live::Up(vm));
         self.shared.change(|registry| {
             registry.update(&self.id, |workspace| {
-                workspace.status = Status::Running { machine: record };
+                workspace.status = Status::Running { vm: record };
                 workspace.rung = Some(rung);
             });
         });
@@ -103,9 +103,9 @@ impl Runner {
     }
 
     pub(super) async fn fall_back_to_stopped(&mut self, reason: String) {
-        let machine = self.status().machine().cloned();
+        let vm = self.status().vm().cloned();
         self.live.send_replace(Live::Down);
-        self.shared.machines.halt(&self.spec, machine.as_ref()).await;
+        self.shared.vms.halt(&self.spec, vm.as_ref()).await;
         self.shared.network.vacate(&self.id).await;
         self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason) });
         self.shared.save_or_warn("a VM did not start").await;
@@ -122,28 +122,28 @@ impl Runner {
 
     pub(super) async fn stop(&mut self) -> Result<(), OpError> {
         let before = self.status();
-        let machine = self.machine();
+        let vm = self.vm();
         // The phase admitted a stop. If there is no published VM and no failed attempt to reach one, the workspace
         // is between two phases that exclude a stop.
-        let record = match before.machine() {
-            Some(record) if machine.is_some() || self.out_of_reach.is_some() => record.clone(),
+        let record = match before.vm() {
+            Some(record) if vm.is_some() || self.out_of_reach.is_some() => record.clone(),
             Some(_) | None => return Err(self.unavailable()),
         };
-        self.shared.set_status(&self.id, Status::Stopping { machine: record.clone() });
+        self.shared.set_status(&self.id, Status::Stopping { vm: record.clone() });
         if let Err(error) = self.shared.save().await {
             self.shared.set_status(&self.id, before);
             return Err(OpError::Ledger(error));
         }
         fault::point("stop.ledgered");
         self.live.send_replace(Live::Down);
-        match machine {
-            Some(machine) => {
-                let reason = machine.shutdown(STOP_GRACE).await;
+        match vm {
+            Some(vm) => {
+                let reason = vm.shutdown(STOP_GRACE).await;
                 tracing::info!(workspace = %self.name, %reason, "stopped");
             }
             // Its guest cannot be asked to power off.
             None => {
-                self.shared.machines.halt(&self.spec, Some(&record)).await;
+                self.shared.vms.halt(&self.spec, Some(&record)).await;
                 self.record_reachability(None);
                 tracing::warn!(workspace = %self.name, "stopped: its VM could not be reached and was killed");
             }
@@ -157,21 +157,21 @@ impl Runner {
 
     /// Ends the VM and removes everything. On an error the workspace stays, stopped, and can be destroyed again.
     pub(super) async fn destroy(&mut self) -> Result<(), OpError> {
-        let machine = self.status().machine().cloned();
-        self.shared.set_status(&self.id, Status::Destroying { machine: machine.clone() });
+        let vm = self.status().vm().cloned();
+        self.shared.set_status(&self.id, Status::Destroying { vm: vm.clone() });
         // A destroy frees space, so a full disk must not prevent it: without the note, a crash from here on leaves
         // a workspace whose process is gone, and the destroy can be repeated.
         self.shared.save_or_warn("a workspace is being destroyed").await;
         fault::point("destroy.ledgered");
         let live = self.live.send_replace(Live::Down);
-        if let Live::Up(machine) = live {
-            machine.kill().await;
+        if let Live::Up(vm) = live {
+            vm.kill().await;
         }
-        self.shared.machines.halt(&self.spec, machine.as_ref()).await;
+        self.shared.vms.halt(&self.spec, vm.as_ref()).await;
         fault::point("destroy.halted");
         self.shared.network.vacate(&self.id).await;
         self.shared.network.leave_files(&self.id).await;
-        if let Err(source) = self.shared.machines.erase(&self.spec).await {
+        if let Err(source) = self.shared.vms.erase(&self.spec).await {
             let reason = format!("destroying it failed: {source}");
             self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason) });
             self.shared.save_or_warn("a workspace could not be destroyed").await;
@@ -193,7 +193,7 @@ impl Runner {
     pub(super) fn spawn_hook(
         &self,
         kind: BootKind,
-        status: impl Fn(MachineRecord) -> Status + Send + Sync + 'static,
+        status: impl Fn(VmRecord) -> Status + Send + Sync + 'static,
     ) -> SpawnHook {
         let (shared, id) = (Arc::clone(&self.shared), self.id);
         Arc::new(move |record| {

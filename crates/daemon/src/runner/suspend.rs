@@ -15,23 +15,22 @@ impl Runner {
     }
 
     pub(super) async fn suspend(&mut self, reason: String) {
-        let Status::Running { machine } = self.status() else { return };
+        let Status::Running { vm } = self.status() else { return };
         tracing::warn!(workspace = %self.name, reason, "its guest is paused");
-        self.shared.set_status(&self.id, Status::Suspended { machine, reason });
+        self.shared.set_status(&self.id, Status::Suspended { vm, reason });
         self.shared.save_or_warn("a guest was paused").await;
     }
 
     pub(super) async fn try_to_resume(&mut self) {
-        let (Some(machine), Status::Suspended { machine: record, .. }) = (self.machine(), self.status())
-        else {
+        let (Some(vm), Status::Suspended { vm: record, .. }) = (self.vm(), self.status()) else {
             return;
         };
-        let status = match machine.go_on().await {
+        let status = match vm.go_on().await {
             Ok(None) => {
                 tracing::info!(workspace = %self.name, "its guest resumed");
-                Status::Running { machine: record }
+                Status::Running { vm: record }
             }
-            Ok(Some(reason)) => Status::Suspended { machine: record, reason },
+            Ok(Some(reason)) => Status::Suspended { vm: record, reason },
             Err(failure) => {
                 tracing::warn!(workspace = %self.name, %failure, "cannot resume its guest");
                 return;

@@ -14,10 +14,10 @@ use super::reach::OutOfReach;
 use super::recover::Recovery;
 use super::suspend::ROOM_CHECK_INTERVAL;
 use crate::error::OpError;
-use crate::machines::Progress;
-use crate::machines::{ExitReason, Machine, MachineSpec};
 use crate::registry::{Books, Lifetime, Registry, Status, VmIdentity, Workspace};
 use crate::shared::Shared;
+use crate::vms::Progress;
+use crate::vms::{ExitReason, Vm, VmSpec};
 
 /// The idle time before the volume is tidied: series of snapshots and other use of the host come first.
 const IDLE_BEFORE_TIDY: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ pub(super) struct Runner {
     pub(super) shared: Arc<Shared>,
     pub(super) id: WorkspaceId,
     pub(super) name: WorkspaceName,
-    pub(super) spec: MachineSpec,
+    pub(super) spec: VmSpec,
     /// Published for callers; `Up` exactly while the VM is known to run.
     pub(super) live: watch::Sender<Live>,
     /// Whether the volume may differ from the ledger; it is settled before the next step on it.
@@ -111,27 +111,27 @@ impl Runner {
         }
     }
 
-    pub(super) fn machine(&self) -> Option<Arc<dyn Machine>> {
+    pub(super) fn vm(&self) -> Option<Arc<dyn Vm>> {
         match &*self.live.borrow() {
-            Live::Up(machine) => Some(Arc::clone(machine)),
+            Live::Up(vm) => Some(Arc::clone(vm)),
             Live::Down | Live::Attaching => None,
         }
     }
 
     async fn run(mut self) {
         loop {
-            let machine = self.machine();
+            let vm = self.vm();
             let suspended = self.is_suspended();
-            let pause = self.out_of_reach.as_ref().map_or(Duration::MAX, |machine| machine.pause);
+            let pause = self.out_of_reach.as_ref().map_or(Duration::MAX, |vm| vm.pause);
             let exited = async {
-                match &machine {
-                    Some(machine) => machine.exited().await,
+                match &vm {
+                    Some(vm) => vm.exited().await,
                     None => std::future::pending().await,
                 }
             };
             let stalled = async {
-                match &machine {
-                    Some(machine) if !suspended => machine.stalled().await,
+                match &vm {
+                    Some(vm) if !suspended => vm.stalled().await,
                     Some(_) | None => std::future::pending().await,
                 }
             };
@@ -166,8 +166,8 @@ impl Runner {
 
     /// Shortens the layers of a volume whose owner takes many snapshots in a row.
     async fn shorten(&mut self) {
-        let Some(machine) = self.machine() else { return };
-        if let Err(failure) = machine.shorten().await {
+        let Some(vm) = self.vm() else { return };
+        if let Err(failure) = vm.shorten().await {
             tracing::warn!(workspace = %self.name, %failure, "cannot shorten its chain of layers");
             self.unsettled = true;
         }
@@ -177,9 +177,9 @@ impl Runner {
     async fn tidy(&mut self) {
         self.untidy = false;
         // The volume of a stopped workspace was put in order by the step that stopped it.
-        let Some(machine) = self.machine() else { return };
+        let Some(vm) = self.vm() else { return };
         let interrupted = CancellationToken::new();
-        let mut work = machine.tidy(&interrupted);
+        let mut work = vm.tidy(&interrupted);
         let tidied = tokio::select! {
             biased;
             tidied = &mut work => tidied,

@@ -6,9 +6,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Session;
 use crate::error::OpError;
 use crate::info::WorkspaceInfo;
-use crate::machines::Progress;
 use crate::registry::Workspace;
 use crate::runner::{self, Delivery, Seed};
+use crate::vms::Progress;
 
 /// A creation under way. Dropping it undoes the workspace.
 pub(super) struct Creation {

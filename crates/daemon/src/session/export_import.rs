@@ -11,10 +11,10 @@ use crate::error::OpError;
 use crate::fault;
 use crate::info::{ExportRequest, Exported, ImportRequest, Imported};
 use crate::ledger::Holds;
-use crate::machines::{About, ImageRef, MachineSpec, Progress, Target};
 use crate::registry::{Lifetime, Wanted, Workspace};
 use crate::runner::{Handle, ImportSeed, Request, Seed};
 use crate::shared::Shared;
+use crate::vms::{About, ImageRef, Progress, Target, VmSpec};
 
 impl Session {
     /// Writes a snapshot to a file on the host. The workspace may run or be stopped meanwhile. Dropping the future
@@ -33,10 +33,10 @@ impl Session {
         let (_, snapshot) = self.measured_snapshot_of(&workspace, id).await?;
         // While the file is written there is also a copy of the disk, which includes the image.
         let copy_bytes = snapshot.referenced_bytes.unwrap_or(0).saturating_add(workspace.image.virtual_size);
-        let promise = self.shared().space.promise(self.shared().machines.host_space(), copy_bytes)?;
+        let promise = self.shared().space.promise(self.shared().vms.host_space(), copy_bytes)?;
         let branch = self.shared().state().registry.fresh_id();
         let paths = &self.shared().config.paths;
-        let branch = MachineSpec {
+        let branch = VmSpec {
             id: branch,
             data_dir: paths.workspace_data(&branch),
             run_dir: paths.workspace_run(&branch),
@@ -77,26 +77,26 @@ impl Session {
         self.refuse_when_closing()?;
         refuse_relative(&request.file)?;
         let ImportRequest { file, name, with_memory } = request;
-        let carried = self.shared().machines.look(&file).await;
+        let carried = self.shared().vms.look(&file).await;
         let carried = carried.map_err(|source| OpError::Import { file: file.clone(), source })?;
-        let room = self.shared().space.promise(self.shared().machines.host_space(), carried.content_bytes)?;
-        let machine = carried.machine;
+        let room = self.shared().space.promise(self.shared().vms.host_space(), carried.content_bytes)?;
+        let vm = carried.vm;
         let wanted = Wanted {
             place: None,
-            name: Some(name.unwrap_or_else(|| machine.workspace.clone())),
+            name: Some(name.unwrap_or_else(|| vm.workspace.clone())),
             image: ImageRef {
-                name: machine.image.clone(),
-                id: machine.image_id.clone(),
-                virtual_size: machine.image_virtual_bytes,
+                name: vm.image.clone(),
+                id: vm.image_id.clone(),
+                virtual_size: vm.image_virtual_bytes,
             },
-            resources: machine.resources,
+            resources: vm.resources,
             network: self.default_network(),
             created_at: jiff::Timestamp::now(),
             lifetime: Lifetime::Lasting,
         };
         let reserved = self.reserve(wanted).await?;
         let snapshot = agentiso_core::ids::SnapshotId::random();
-        let seed = ImportSeed { file, snapshot, machine, with_memory, _room: room };
+        let seed = ImportSeed { file, snapshot, vm, with_memory, _room: room };
         let finished =
             self.begin_creation(reserved.clone(), Seed::File(Box::new(seed)), progress).finished().await?;
         let (_, delivered) = finished.accept(self)?;
@@ -113,7 +113,7 @@ struct Export {
     workspace: Workspace,
     id: agentiso_core::ids::SnapshotId,
     about: About,
-    branch: MachineSpec,
+    branch: VmSpec,
     target: Target,
     progress: Progress,
 }
@@ -134,7 +134,7 @@ impl Export {
             }
             Err(error) => Err(error),
         };
-        if let Err(error) = self.shared.machines.erase(&self.branch).await {
+        if let Err(error) = self.shared.vms.erase(&self.branch).await {
             tracing::error!(workspace = %self.workspace.name, %error, "cannot remove the temporary files of an export; the next start removes them");
         }
         fault::point("export.erased");
@@ -148,8 +148,7 @@ impl Export {
     }
 
     async fn write(&self) -> Result<Exported, OpError> {
-        let written =
-            self.shared.machines.export(&self.branch, &self.about, &self.target, &self.progress).await;
+        let written = self.shared.vms.export(&self.branch, &self.about, &self.target, &self.progress).await;
         let written = written.map_err(|source| OpError::Export {
             name: self.workspace.name.clone(),
             snapshot: self.about.snapshot.clone(),

@@ -11,9 +11,9 @@ use super::Session;
 use super::creation::{Creation, FinishedCreation};
 use crate::error::OpError;
 use crate::info::{BatchForked, ForkFailed, ForkManyRequest, ForkRequest, Forked, MAX_FORKS};
-use crate::machines::Progress;
 use crate::registry::{Lifetime, WantedForks};
 use crate::runner::{ForkSeed, Seed};
+use crate::vms::Progress;
 
 impl Session {
     /// Makes an independent workspace from a snapshot, owned by this session. Dropping the future undoes it.

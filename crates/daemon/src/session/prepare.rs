@@ -17,9 +17,9 @@ use crate::error::OpError;
 use crate::git::GitError;
 use crate::guest::Guest;
 use crate::info::{CreateRequest, SnapshotInfo, WorkspaceInfo};
-use crate::machines::{ExecOutcome, ExecSpec, Progress};
 use crate::network::Network;
 use crate::registry::Lifetime;
+use crate::vms::{ExecOutcome, ExecSpec, Progress};
 
 /// Name of the snapshot, from the tool contract.
 const GOLDEN: &str = "golden";

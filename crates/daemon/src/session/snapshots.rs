@@ -7,9 +7,9 @@ use agentiso_core::names::{SnapshotName, WorkspaceRef};
 use super::Session;
 use crate::error::OpError;
 use crate::info::{Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo};
-use crate::machines::{Progress, SizesOf, SnapshotDiff, VolumeUsage};
 use crate::registry::{Registry, Workspace};
 use crate::runner::{Handle, Request};
+use crate::vms::{Progress, SizesOf, SnapshotDiff, VolumeUsage};
 
 impl Session {
     /// Takes a snapshot of a running workspace, which runs on. The snapshot is durable when this returns. Dropping the

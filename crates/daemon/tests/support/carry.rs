@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use agentiso_daemon::machines::{
-    About, Arrival, Carried, CarryFailure, Exported, Facts, Imported, MachineSpec, Target,
+use agentiso_daemon::vms::{
+    About, Arrival, Carried, CarryFailure, Exported, Facts, Imported, Target, VmSpec,
 };
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,7 @@ use super::volume::{Frozen, Volume};
 
 #[derive(Serialize, Deserialize)]
 struct File {
-    machine: Facts,
+    vm: Facts,
     content: String,
     memory: Option<String>,
 }
@@ -31,13 +31,13 @@ fn read(file: &Path) -> Result<File, CarryFailure> {
 
 impl FakeHost {
     pub(super) fn look(&self, file: &Path) -> Result<Carried, CarryFailure> {
-        let File { machine, content, memory } = read(file)?;
-        Ok(Carried { machine, has_memory: memory.is_some(), content_bytes: content.len() as u64 })
+        let File { vm, content, memory } = read(file)?;
+        Ok(Carried { vm, has_memory: memory.is_some(), content_bytes: content.len() as u64 })
     }
 
     pub(super) async fn export(
         self: Arc<Self>,
-        branch: &MachineSpec,
+        branch: &VmSpec,
         about: &About,
         target: &Target,
     ) -> Result<Exported, CarryFailure> {
@@ -52,7 +52,7 @@ impl FakeHost {
             return Err(CarryFailure::Exists { path: target.path.clone() });
         }
         let volume = Volume::load(&branch.data_dir).ok_or_else(|| failed("its disk is gone"))?;
-        let machine = Facts {
+        let vm = Facts {
             workspace: about.workspace.clone(),
             snapshot: about.snapshot.clone(),
             taken_at: about.taken_at,
@@ -62,7 +62,7 @@ impl FakeHost {
             image_virtual_bytes: branch.image.virtual_size,
             init_mode: "fast".to_owned(),
         };
-        let file = File { machine, content: volume.content, memory: volume.memory };
+        let file = File { vm, content: volume.content, memory: volume.memory };
         let text = serde_json::to_vec(&file).unwrap();
         let bytes = text.len() as u64;
         fs::write(&target.path, text).map_err(|error| failed(&error.to_string()))?;
@@ -71,11 +71,11 @@ impl FakeHost {
 
     pub(super) async fn import(
         self: Arc<Self>,
-        spec: &MachineSpec,
+        spec: &VmSpec,
         arrival: Arrival<'_>,
         cancel: &CancellationToken,
     ) -> Result<Imported, CarryFailure> {
-        let File { machine, content, memory } = read(arrival.file)?;
+        let File { vm, content, memory } = read(arrival.file)?;
         let memory = memory.filter(|_| arrival.with_memory);
         let lost = memory.is_some() && self.take_fault(Fault::MemoryIsLost);
         let memory = memory.filter(|_| !lost);
@@ -97,6 +97,6 @@ impl FakeHost {
             return Err(failed("it was cancelled"));
         }
         let warning = lost.then(|| "its memory was left out".to_owned());
-        Ok(Imported { machine, has_memory, warning })
+        Ok(Imported { vm, has_memory, warning })
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agentiso_core::paths::GuestPath;
-use agentiso_daemon::machines::{ExecEvents, GuestAgent, GuestCode};
+use agentiso_daemon::vms::{ExecEvents, GuestAgent, GuestCode};
 use agentiso_daemon::{
     AgentFailure, Captured, DirListing, ExecEvent, ExecOutcome, ExecSpec, FileContent, ListOptions,
     OutputStream, WriteFile,

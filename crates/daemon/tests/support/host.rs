@@ -1,4 +1,4 @@
-//! A fake host: an implementation of the daemon's `Machines` trait with processes and disks as files.
+//! A fake host: an implementation of the daemon's `Vms` trait with processes and disks as files.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,10 +13,10 @@ use agentiso_core::memory::HostMemory;
 use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
 use agentiso_core::space::HostSpace;
-use agentiso_daemon::machines::{
+use agentiso_daemon::vms::{
     About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, DiskSnapshot, EraseFailure,
-    Exported, HostFacts, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines,
-    Origin, SizesOf, SnapshotFailure, SnapshotUsage, SpawnHook, Stray, Target, TemplateInfo, VolumeUsage,
+    Exported, HostFacts, ImageFailure, ImageRef, Imported, Origin, SizesOf, SnapshotFailure, SnapshotUsage,
+    SpawnHook, Stray, Target, TemplateInfo, Vm, VmRecord, VmSpec, Vms, VolumeUsage,
 };
 use agentiso_daemon::{Progress, Rung, SnapshotDiff};
 use futures::FutureExt;
@@ -24,7 +24,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::machine::FakeMachine;
+use super::vm::FakeVm;
 use super::volume::Volume;
 
 pub(crate) const BOOT_ID: &str = "the-only-boot";
@@ -179,8 +179,8 @@ impl FakeHost {
         all
     }
 
-    fn record(pid: i32) -> MachineRecord {
-        MachineRecord { pid, start_time: pid as u64, boot_id: BOOT_ID.to_owned() }
+    fn record(pid: i32) -> VmRecord {
+        VmRecord { pid, start_time: pid as u64, boot_id: BOOT_ID.to_owned() }
     }
 
     /// Every process as the host's list of processes shows it.
@@ -225,7 +225,7 @@ impl FakeHost {
         self.spawn(id).pid
     }
 
-    fn spawn(&self, id: &str) -> MachineRecord {
+    fn spawn(&self, id: &str) -> VmRecord {
         let _one_at_a_time = self.faults.lock().unwrap();
         let counter = self.root.join("last_pid");
         let pid = fs::read_to_string(&counter).ok().and_then(|text| text.parse().ok()).unwrap_or(1000) + 1;
@@ -301,17 +301,17 @@ impl FakeHost {
         }
     }
 
-    pub(crate) fn machine(self: &Arc<Self>, spec: &MachineSpec, record: &MachineRecord) -> Arc<dyn Machine> {
+    pub(crate) fn vm(self: &Arc<Self>, spec: &VmSpec, record: &VmRecord) -> Arc<dyn Vm> {
         let mut exits = self.exits.lock().unwrap();
         let exit = exits.entry(record.pid).or_insert_with(|| watch::channel(None).0).subscribe();
         let data_dir = spec.data_dir.clone();
-        Arc::new(FakeMachine { host: Arc::clone(self), record: record.clone(), data_dir, exit })
+        Arc::new(FakeVm { host: Arc::clone(self), record: record.clone(), data_dir, exit })
     }
 
     async fn boot(
         &self,
         this: Arc<FakeHost>,
-        spec: &MachineSpec,
+        spec: &VmSpec,
         spawned: SpawnHook,
         memory: Option<String>,
     ) -> Result<Booted, BootFailure> {
@@ -347,10 +347,10 @@ impl FakeHost {
         if let Some(memory) = memory.filter(|_| !lost) {
             self.remember(record.pid, &memory);
         }
-        let machine = this.machine(spec, &record);
+        let vm = this.vm(spec, &record);
         ended_unless_booted.keep();
         let warning = lost.then(|| "its memory could not be brought back".to_owned());
-        Ok(Booted { machine, rung, boot_time: Duration::from_millis(1), warning })
+        Ok(Booted { vm, rung, boot_time: Duration::from_millis(1), warning })
     }
 }
 
@@ -390,7 +390,7 @@ impl Drop for EndOnDrop {
     }
 }
 
-impl Machines for FakeMachines {
+impl Vms for FakeVms {
     fn image(&self, name: &ImageName) -> Result<ImageRef, ImageFailure> {
         if name.as_str().starts_with("debian") {
             return Ok(ImageRef { name: name.clone(), id: "sha256:1".to_owned(), virtual_size: 1 << 30 });
@@ -400,7 +400,7 @@ impl Machines for FakeMachines {
 
     fn create<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         spawned: SpawnHook,
         _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
@@ -413,7 +413,7 @@ impl Machines for FakeMachines {
 
     fn start<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         spawned: SpawnHook,
         _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
@@ -428,14 +428,14 @@ impl Machines for FakeMachines {
 
     fn restore<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         snapshot: SnapshotId,
         spawned: SpawnHook,
         _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         async move {
             let running = self.0.processes().into_iter().any(|(_, short)| short == spec.id.short());
-            assert!(!running, "a disk was switched under a machine that runs");
+            assert!(!running, "a disk was switched under a VM that runs");
             let failed = |reason: String| BootFailure::Failed { reason };
             if self.0.take_fault(Fault::RestoreFails) {
                 return Err(failed("it was told to fail before the switch".to_owned()));
@@ -450,9 +450,9 @@ impl Machines for FakeMachines {
 
     fn branch<'a>(
         &'a self,
-        source: &'a MachineSpec,
+        source: &'a VmSpec,
         snapshot: SnapshotId,
-        fork: &'a MachineSpec,
+        fork: &'a VmSpec,
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move {
             let takes = *self.0.branch_takes.lock().unwrap();
@@ -470,7 +470,7 @@ impl Machines for FakeMachines {
 
     fn create_branch<'a>(
         &'a self,
-        fork: &'a MachineSpec,
+        fork: &'a VmSpec,
         spawned: SpawnHook,
         _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
@@ -484,7 +484,7 @@ impl Machines for FakeMachines {
 
     fn export<'a>(
         &'a self,
-        branch: &'a MachineSpec,
+        branch: &'a VmSpec,
         about: &'a About,
         target: &'a Target,
         _progress: &'a Progress,
@@ -498,7 +498,7 @@ impl Machines for FakeMachines {
 
     fn import<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         arrival: Arrival<'a>,
         _progress: &'a Progress,
         cancel: &'a CancellationToken,
@@ -508,7 +508,7 @@ impl Machines for FakeMachines {
 
     fn delete_snapshot<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         snapshot: SnapshotId,
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move { self.0.delete_snapshot(&spec.data_dir, snapshot).await }.boxed()
@@ -516,7 +516,7 @@ impl Machines for FakeMachines {
 
     fn diff<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         snapshot: SnapshotId,
         _cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
@@ -525,26 +525,26 @@ impl Machines for FakeMachines {
 
     fn settle<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         known: &'a [SnapshotId],
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move {
             let running = self.0.processes().into_iter().any(|(_, short)| short == spec.id.short());
-            assert!(!running, "a disk was put in order under a machine that runs");
+            assert!(!running, "a disk was put in order under a VM that runs");
             self.0.settle(&spec.data_dir, known)
         }
         .boxed()
     }
 
-    fn is_alive(&self, record: &MachineRecord) -> bool {
+    fn is_alive(&self, record: &VmRecord) -> bool {
         record.boot_id == BOOT_ID && self.0.lives(record.pid)
     }
 
     fn attach<'a>(
         &'a self,
-        spec: &'a MachineSpec,
-        record: &'a MachineRecord,
-    ) -> BoxFuture<'a, Result<Arc<dyn Machine>, AttachFailure>> {
+        spec: &'a VmSpec,
+        record: &'a VmRecord,
+    ) -> BoxFuture<'a, Result<Arc<dyn Vm>, AttachFailure>> {
         async move {
             if self.0.take_fault(Fault::AttachFails) {
                 return Err(AttachFailure::Unreachable { reason: "it was told to fail".to_owned() });
@@ -555,12 +555,12 @@ impl Machines for FakeMachines {
             if !self.is_alive(record) {
                 return Err(AttachFailure::Gone);
             }
-            Ok(self.0.machine(spec, record))
+            Ok(self.0.vm(spec, record))
         }
         .boxed()
     }
 
-    fn halt<'a>(&'a self, spec: &'a MachineSpec, _record: Option<&'a MachineRecord>) -> BoxFuture<'a, ()> {
+    fn halt<'a>(&'a self, spec: &'a VmSpec, _record: Option<&'a VmRecord>) -> BoxFuture<'a, ()> {
         async move {
             let short = spec.id.short();
             for (pid, _) in self.0.processes().into_iter().filter(|(_, of)| *of == short) {
@@ -571,7 +571,7 @@ impl Machines for FakeMachines {
         .boxed()
     }
 
-    fn erase<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), EraseFailure>> {
+    fn erase<'a>(&'a self, spec: &'a VmSpec) -> BoxFuture<'a, Result<(), EraseFailure>> {
         async move {
             let what = spec.data_dir.display().to_string();
             if self.0.take_fault(Fault::EraseFails) {
@@ -603,7 +603,7 @@ impl Machines for FakeMachines {
         .boxed()
     }
 
-    fn stray_ended<'a>(&'a self, record: &'a MachineRecord) -> BoxFuture<'a, ()> {
+    fn stray_ended<'a>(&'a self, record: &'a VmRecord) -> BoxFuture<'a, ()> {
         async move {
             let mut exit = {
                 let mut exits = self.0.exits.lock().unwrap();
@@ -616,7 +616,7 @@ impl Machines for FakeMachines {
         .boxed()
     }
 
-    fn disk_snapshots(&self, spec: &MachineSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {
+    fn disk_snapshots(&self, spec: &VmSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {
         if self.0.take_fault(Fault::ListingFails) {
             return Err(snapshot_failed("it was told to fail"));
         }
@@ -635,7 +635,7 @@ impl Machines for FakeMachines {
         Vec::new()
     }
 
-    fn volume_usage(&self, spec: &MachineSpec, _of: SizesOf) -> Option<VolumeUsage> {
+    fn volume_usage(&self, spec: &VmSpec, _of: SizesOf) -> Option<VolumeUsage> {
         let volume = Volume::load(&spec.data_dir)?;
         let sizes = volume.snapshots.iter().map(|(id, frozen)| {
             let used_bytes = frozen.content.len() as u64;
@@ -653,7 +653,7 @@ impl Machines for FakeMachines {
         })
     }
 
-    fn origin(&self, spec: &MachineSpec) -> Option<Origin> {
+    fn origin(&self, spec: &VmSpec) -> Option<Origin> {
         if self.0.take_fault(Fault::OriginUnknown) {
             return None;
         }
@@ -683,4 +683,4 @@ impl Machines for FakeMachines {
 
 /// The fake host as the daemon holds it.
 #[derive(Clone, Debug)]
-pub(crate) struct FakeMachines(pub(crate) Arc<FakeHost>);
+pub(crate) struct FakeVms(pub(crate) Arc<FakeHost>);

@@ -5,7 +5,7 @@
 mod carry;
 mod guest;
 mod host;
-mod machine;
+mod vm;
 mod volume;
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use agentiso_core::config::{Config, UserDirs};
 use agentiso_core::names::{SnapshotName, WorkspaceName, WorkspaceRef};
 use agentiso_daemon::{CreateRequest, Daemon, ExecSpec, OpError, Session};
 
-pub(crate) use host::{FakeHost, FakeMachines, Fault};
+pub(crate) use host::{FakeHost, FakeVms, Fault};
 pub(crate) use volume::Volume;
 
 /// A configuration with every path below `root`, without a pool unless `more` asks for one.
@@ -27,9 +27,7 @@ pub(crate) fn config(root: &Path, more: &str) -> Config {
 }
 
 pub(crate) async fn open(root: &Path, host: &Arc<FakeHost>) -> Daemon {
-    Daemon::open_with(config(root, ""), Arc::new(FakeMachines(Arc::clone(host))))
-        .await
-        .expect("the daemon opens")
+    Daemon::open_with(config(root, ""), Arc::new(FakeVms(Arc::clone(host)))).await.expect("the daemon opens")
 }
 
 pub(crate) fn named(name: &str) -> CreateRequest {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use agentiso_core::ids::SnapshotId;
-use agentiso_daemon::machines::DiskSnapshot;
+use agentiso_daemon::vms::DiskSnapshot;
 use serde::{Deserialize, Serialize};
 
 const FILE: &str = "disk.qcow2";

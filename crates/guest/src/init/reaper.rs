@@ -17,8 +17,8 @@ use super::idle::reduce_wakeups;
 use super::mounts;
 use crate::args::InheritedFds;
 use crate::console;
-use crate::machine::{load_first_modules, loopback_up};
 use crate::spawn::Child;
+use crate::system::{load_first_modules, loopback_up};
 
 /// An agent that dies sooner than this after its start is restarted only after a pause.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ const RESTART_PAUSE: Duration = Duration::from_millis(500);
 /// Open files of a process: few by default, because some programs loop over all possible descriptors; many on request.
 const OPEN_FILES: Rlimit = Rlimit { current: Some(1024), maximum: Some(524_288) };
 
-/// The signal that [`crate::machine::Vm`] sends.
+/// The signal that [`crate::system::Vm`] sends.
 const HAND_OVER: i32 = libc::SIGUSR1;
 
 /// Runs as process 1, for ever.

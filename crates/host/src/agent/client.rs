@@ -18,7 +18,7 @@ use tonic::Status;
 
 use super::channel::{self, Channel, Connection};
 use super::error::AgentError;
-use super::machine::{InitMode, Stage};
+use super::system::{InitMode, Stage};
 
 /// Pause between two attempts to connect. QEMU creates the socket before it runs the VM, so this only bridges the
 /// moment in which the process starts.

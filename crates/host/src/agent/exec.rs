@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::client::AgentClient;
 use super::error::AgentError;
-use super::machine::too_large;
+use super::system::too_large;
 
 /// Time that the guest may take beyond the command's own limit: for killing, draining and sending up to 4 MiB from an
 /// emulated VM on a busy host.

@@ -10,7 +10,7 @@ use tonic::Streaming;
 
 use super::client::{AgentClient, CALL_DEADLINE};
 use super::error::AgentError;
-use super::machine::too_large;
+use super::system::too_large;
 
 /// The longest pause within a transfer. The whole transfer has no limit, because its size has none.
 pub(super) const STALL_DEADLINE: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use agentiso_protocol::schema::v1;
 use super::client::{AgentClient, CALL_DEADLINE};
 use super::error::AgentError;
 use super::exec::{Captured, EXEC_MARGIN, captured, check_command};
-use super::machine::too_large;
+use super::system::too_large;
 
 /// A command that goes on after the call has returned.
 #[derive(Clone)]

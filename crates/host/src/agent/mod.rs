@@ -14,7 +14,7 @@ mod exec;
 mod files;
 mod jobs;
 mod local;
-mod machine;
+mod system;
 mod trees;
 mod upload;
 
@@ -24,7 +24,7 @@ pub use exec::{Captured, ExecEvent, ExecOutcome, ExecSpec, ExecStream, OutputStr
 pub use files::{DirEntry, DirListing, FileInfo, FileKind, FileReader, ListOptions};
 pub use jobs::{ExecOrJob, JobQuery, JobSpec, JobState, JobSummary};
 pub use local::{Carried, LocalConnection, LocalListener};
-pub use machine::{AttachRoot, Attached, Identity, InitMode, MemoryInfo, NetworkIdentity, Stage};
+pub use system::{AttachRoot, Attached, Identity, InitMode, MemoryInfo, NetworkIdentity, Stage};
 pub use trees::TreeReader;
 pub use upload::WriteOptions;
 

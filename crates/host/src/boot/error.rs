@@ -9,10 +9,10 @@ use super::init::IMAGE_INIT;
 use crate::agent::AgentError;
 use crate::disk::DiskError;
 use crate::files::FileError;
-use crate::machine::ExitReason;
 use crate::process::SpawnError;
 use crate::qmp::QmpError;
 use crate::spec::Rung;
+use crate::vm::ExitReason;
 
 #[derive(Debug, Error)]
 pub enum BootError {

@@ -19,15 +19,15 @@ use super::layers;
 use crate::agent::AgentClient;
 use crate::disk::{Backing, DiskError, Qcow2Storage, Storage};
 use crate::files;
-use crate::machine::{Machine, Parts, room};
 use crate::progress::Progress;
 use crate::qemu::argv::{Begin, Memory};
 use crate::qmp::Event;
-use crate::spec::{Booted, MachineSpec, Rung};
+use crate::spec::{Booted, Rung, VmSpec};
 use crate::templates::Templates;
 use crate::templates::keeper::Wanted;
 use crate::templates::stage_fits;
 use crate::templates::store::Template;
+use crate::vm::{Parts, Vm, room};
 
 /// A restore gets this fraction of the boot timeout before the next rung is tried.
 const RESTORE_SHARE: u32 = 3;
@@ -46,7 +46,7 @@ enum Disk {
 pub(crate) struct Ladder<'a> {
     pub(crate) host: &'a Host,
     pub(crate) templates: &'a Templates,
-    pub(crate) spec: &'a MachineSpec,
+    pub(crate) spec: &'a VmSpec,
     pub(crate) progress: &'a Progress,
 }
 
@@ -68,9 +68,9 @@ impl Ladder<'_> {
         if let Some(template) = template {
             let backing = template.backing(spec.base_image.name.as_str());
             let attempt = self.restore(&template, Rung::ImageTemplate, Disk::Fresh(backing));
-            if let Some(machine) = self.fall_through(&template, Rung::ImageTemplate, attempt.await)? {
+            if let Some(vm) = self.fall_through(&template, Rung::ImageTemplate, attempt.await)? {
                 made.keep();
-                return Ok(Booted::new(machine, Rung::ImageTemplate, began));
+                return Ok(Booted::new(vm, Rung::ImageTemplate, began));
             }
         }
         let booted = self.any_disk(began, || Disk::Fresh(spec.backing())).await;
@@ -98,7 +98,7 @@ impl Ladder<'_> {
         let began = Instant::now();
         let lost = match memory {
             Ok(memory) => match self.restore(&memory, Rung::Memory, Disk::Own).await {
-                Ok(machine) => return Ok(Booted::new(machine, Rung::Memory, began)),
+                Ok(vm) => return Ok(Booted::new(vm, Rung::Memory, began)),
                 Err(error) if error.is_worth_another_try() => error.to_string(),
                 Err(error) => return Err(at(Rung::Memory)(error)),
             },
@@ -116,8 +116,8 @@ impl Ladder<'_> {
         let wanted = Wanted::bare(self.spec.shape());
         if let Some(template) = self.templates.find(&wanted).await {
             let attempt = self.restore(&template, Rung::BareTemplate, disk());
-            if let Some(machine) = self.fall_through(&template, Rung::BareTemplate, attempt.await)? {
-                return Ok(Booted::new(machine, Rung::BareTemplate, began));
+            if let Some(vm) = self.fall_through(&template, Rung::BareTemplate, attempt.await)? {
+                return Ok(Booted::new(vm, Rung::BareTemplate, began));
             }
         }
         self.progress.report("booting: there is no template for this size yet", Some(0.2));
@@ -133,12 +133,12 @@ impl Ladder<'_> {
         &self,
         template: &Template,
         rung: Rung,
-        attempt: Result<Machine, BootError>,
-    ) -> Result<Option<Machine>, BootError> {
+        attempt: Result<Vm, BootError>,
+    ) -> Result<Option<Vm>, BootError> {
         match attempt {
-            Ok(machine) => {
+            Ok(vm) => {
                 self.templates.succeeded(template);
-                Ok(Some(machine))
+                Ok(Some(vm))
             }
             Err(error) if error.is_worth_another_try() => {
                 tracing::warn!(workspace = %self.spec.id, %rung, %error, "restore failed; trying the next rung");
@@ -149,14 +149,14 @@ impl Ladder<'_> {
         }
     }
 
-    async fn restore(&self, template: &Template, rung: Rung, disk: Disk) -> Result<Machine, BootError> {
+    async fn restore(&self, template: &Template, rung: Rung, disk: Disk) -> Result<Vm, BootError> {
         self.progress.report(&format!("restoring from the {rung}"), Some(0.3));
         let limit = self.host.boot_timeout / RESTORE_SHARE;
         let start = self.prepare(Memory::Template(template.ram()), Begin::Restore, disk).await?;
         self.bring_up(start, limit, Some((template, rung))).await
     }
 
-    async fn boot(&self, disk: Disk) -> Result<Machine, BootError> {
+    async fn boot(&self, disk: Disk) -> Result<Vm, BootError> {
         let start = self.prepare(Memory::Private, Begin::Boot, disk).await?;
         self.bring_up(start, self.host.boot_timeout, None).await
     }
@@ -167,7 +167,7 @@ impl Ladder<'_> {
         start: Start,
         limit: Duration,
         template: Option<(&Template, Rung)>,
-    ) -> Result<Machine, BootError> {
+    ) -> Result<Vm, BootError> {
         let spawned = self.host.spawn(&start)?;
         let process = spawned.process().clone();
         let up = self.finish(spawned, start, limit, template).await;
@@ -186,7 +186,7 @@ impl Ladder<'_> {
         start: Start,
         limit: Duration,
         template: Option<(&Template, Rung)>,
-    ) -> Result<Machine, BootError> {
+    ) -> Result<Vm, BootError> {
         let late = |console_tail| BootError::TimedOut { seconds: limit.as_secs(), console_tail };
         let deadline = Instant::now() + limit;
         let mut laps = Laps::begin();
@@ -203,7 +203,7 @@ impl Ladder<'_> {
         let events = launched.events();
         room::watch(self.spec, launched.qmp()).await;
         tracing::debug!(workspace = %start.id, laps = %laps.0, "the VM is up");
-        Ok(machine(launched, events, agent, start))
+        Ok(vm(launched, events, agent, start))
     }
 
     async fn identified_guest(
@@ -262,14 +262,9 @@ impl Ladder<'_> {
 }
 
 /// Takes ownership of a VM that is up.
-fn machine(
-    launched: Launched,
-    events: broadcast::Receiver<Event>,
-    agent: AgentClient,
-    start: Start,
-) -> Machine {
+fn vm(launched: Launched, events: broadcast::Receiver<Event>, agent: AgentClient, start: Start) -> Vm {
     let (process, qmp, recorder) = launched.keep();
-    Machine::new(Parts {
+    Vm::new(Parts {
         id: start.id,
         process,
         qmp,
@@ -307,7 +302,7 @@ fn at(rung: Rung) -> impl Fn(BootError) -> BootError {
     move |source| BootError::Rung { rung, source: Box::new(source) }
 }
 
-fn refuse_small_disk(spec: &MachineSpec) -> Result<(), DiskError> {
+fn refuse_small_disk(spec: &VmSpec) -> Result<(), DiskError> {
     if spec.disk_bytes() >= spec.base_image.virtual_size {
         return Ok(());
     }

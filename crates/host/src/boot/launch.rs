@@ -16,11 +16,11 @@ use crate::accelerator::Chosen;
 use crate::cgroup::Cgroups;
 use crate::files::{self, FileError};
 use crate::jail::Jail;
-use crate::machine::{ExitReason, Recorder, Source, make_pipe};
 use crate::process::{Launch, Priority, Process};
-use crate::qemu::argv::{Begin, Card, Machine, Memory, Shape, argv};
+use crate::qemu::argv::{Begin, Card, Memory, Shape, Vm, argv};
 use crate::qemu::version::Qemu;
 use crate::qmp::{Event, QmpClient};
+use crate::vm::{ExitReason, Recorder, Source, make_pipe};
 
 /// The kernel's `sun_path`, less its terminating NUL.
 const MAX_SOCKET_PATH: usize = 107;
@@ -131,7 +131,7 @@ impl Host {
         let errors = Source::pipe(&log, &start.stderr_log)?;
         let nowhere = Card::Socket(start.run_dir.join("net.sock"));
         let equipment = Equipment::new(self, start)?;
-        let arguments = argv(&Machine {
+        let arguments = argv(&Vm {
             qemu: self.qemu.version,
             accelerator: self.accelerator,
             id: start.id,

@@ -19,7 +19,7 @@ use crate::hypervisor::Hypervisor;
 use crate::jail::Jail;
 use crate::progress::Progress;
 use crate::snapshot::memory;
-use crate::spec::MachineSpec;
+use crate::spec::VmSpec;
 use crate::templates::key::Inputs;
 use crate::templates::manifest as template;
 
@@ -59,7 +59,7 @@ impl Hypervisor {
     /// Exports a branch that [`Hypervisor::branch`] made. A dropped future leaves no file.
     pub async fn export(
         &self,
-        branch: &MachineSpec,
+        branch: &VmSpec,
         about: About,
         target: &Target,
         progress: &Progress,
@@ -90,7 +90,7 @@ impl Hypervisor {
 /// Writes a snapshot into a file. A dropped future leaves no file.
 pub async fn export(
     source: Source<'_>,
-    machine: Facts,
+    vm: Facts,
     target: &Target,
     progress: &Progress,
 ) -> Result<Exported, CarryError> {
@@ -109,7 +109,7 @@ pub async fn export(
         format: FORMAT,
         agentiso_version: env!("CARGO_PKG_VERSION").to_owned(),
         exported_at: jiff::Timestamp::now(),
-        machine,
+        vm,
         memory,
         members: sizes(&sources)?,
     };

@@ -21,7 +21,7 @@ use crate::hypervisor::Hypervisor;
 use crate::jail::Jail;
 use crate::progress::Progress;
 use crate::snapshot::memory;
-use crate::spec::MachineSpec;
+use crate::spec::VmSpec;
 use crate::templates::differences::differences;
 use crate::templates::key::HostInputs;
 use crate::templates::manifest as template;
@@ -54,7 +54,7 @@ pub struct Arrival<'a> {
 /// A volume whose head and only snapshot have the imported content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
-    pub machine: Facts,
+    pub vm: Facts,
     /// Whether its memory was imported.
     pub has_memory: bool,
     /// The reason why the memory in the file was not imported, or another difference between the hosts.
@@ -67,7 +67,7 @@ impl Hypervisor {
     /// a future that was awaited to its end has none.
     pub async fn import(
         &self,
-        spec: &MachineSpec,
+        spec: &VmSpec,
         arrival: Arrival<'_>,
         progress: &Progress,
         cancel: &CancellationToken,
@@ -78,7 +78,7 @@ impl Hypervisor {
         let wanted =
             Import { file, directory: &spec.data_dir, snapshot, host, jail, cgroups: self.cgroups() };
         let mut imported = import(wanted, progress, cancel).await?;
-        let (there, here) = (&imported.machine.init_mode, init_mode(spec.init_mode));
+        let (there, here) = (&imported.vm.init_mode, init_mode(spec.init_mode));
         if !imported.has_memory && there != here {
             let other =
                 format!("it was exported with vm.init_mode {there:?}, but this host boots it with {here:?}");
@@ -112,7 +112,7 @@ pub async fn import(
         memory: memory::unfinished(&import_dir.path, wanted.snapshot),
     };
     let (manifest, warning) = unpack(&wanted, &import_dir, &paths, progress, &cancel).await?;
-    let virtual_bytes = u64::from(manifest.machine.resources.disk_gb) << 30;
+    let virtual_bytes = u64::from(manifest.vm.resources.disk_gb) << 30;
     progress.report("checking the disk", None);
     tokio::select! {
         biased;
@@ -130,7 +130,7 @@ pub async fn import(
         return Err(CarryError::Cancelled);
     }
     import_dir.keep();
-    Ok(Imported { machine: manifest.machine, has_memory, warning })
+    Ok(Imported { vm: manifest.vm, has_memory, warning })
 }
 
 /// Returns the manifest, and the reason why the memory was skipped, if it was.

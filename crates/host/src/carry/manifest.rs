@@ -57,7 +57,8 @@ pub struct Manifest {
     pub format: u32,
     pub agentiso_version: String,
     pub exported_at: jiff::Timestamp,
-    pub machine: Facts,
+    #[serde(rename = "machine")]
+    pub vm: Facts,
     /// The inputs a host must have to use the memory; `None` for a snapshot without memory.
     #[serde(default)]
     pub memory: Option<Inputs>,
@@ -153,11 +154,11 @@ impl Manifest {
     }
 
     fn checked(self) -> Result<Self, String> {
-        let resources = &self.machine.resources;
+        let resources = &self.vm.resources;
         if resources.vcpus == 0 || resources.memory_mb == 0 || resources.disk_gb == 0 {
             return Err("the VM has no processor, memory or disk".to_owned());
         }
-        for text in [&self.agentiso_version, &self.machine.image_id, &self.machine.init_mode] {
+        for text in [&self.agentiso_version, &self.vm.image_id, &self.vm.init_mode] {
             if text.len() > MAX_TEXT || text.chars().any(char::is_control) {
                 return Err(format!("invalid name {:?}", text.chars().take(MAX_TEXT).collect::<String>()));
             }
@@ -172,8 +173,8 @@ impl Manifest {
             }
         }
         if let Some(memory) = &self.memory {
-            let of_machine = memory.vcpus == resources.vcpus && memory.memory_mb == resources.memory_mb;
-            if !of_machine || memory.kind != TemplateKind::Snapshot {
+            let of_vm = memory.vcpus == resources.vcpus && memory.memory_mb == resources.memory_mb;
+            if !of_vm || memory.kind != TemplateKind::Snapshot {
                 return Err("the memory does not belong to this VM".to_owned());
             }
         }
@@ -249,7 +250,7 @@ pub(super) mod tests {
             format: FORMAT,
             agentiso_version: "0.1.0".to_owned(),
             exported_at: jiff::Timestamp::UNIX_EPOCH,
-            machine: facts(),
+            vm: facts(),
             memory: memory.map(|_| inputs()),
             members,
         }
@@ -286,8 +287,8 @@ pub(super) mod tests {
     #[test]
     fn impossible_manifest_values_are_refused() {
         let changes: [fn(&mut Manifest); 15] = [
-            |m| m.machine.resources.vcpus = 0,
-            |m| m.machine.resources.disk_gb = 0,
+            |m| m.vm.resources.vcpus = 0,
+            |m| m.vm.resources.disk_gb = 0,
             |m| m.members[0].bytes = 0,
             |m| m.members[0].bytes = 2 << 30,
             |m| m.members[0].bytes = u64::MAX,
@@ -300,7 +301,7 @@ pub(super) mod tests {
             |m| m.memory = None,
             |m| m.memory.as_mut().unwrap().memory_mb += 1,
             |m| m.memory.as_mut().unwrap().kind = TemplateKind::Bare,
-            |m| m.machine.image_id = "\x1b[2J".to_owned(),
+            |m| m.vm.image_id = "\x1b[2J".to_owned(),
         ];
         for (index, change) in changes.into_iter().enumerate() {
             let mut changed = manifest(5, Some((6, 7)));

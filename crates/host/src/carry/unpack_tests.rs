@@ -224,7 +224,7 @@ fn wrong_member_sizes_are_refused() {
     assert!(Hostile::new().file(MANIFEST, &long).refusal().contains("bytes instead of"));
     assert!(whole().file(HASHES, &long).refusal().contains("bytes instead of"));
     let mut large = plain();
-    large.machine.resources.disk_gb = u32::MAX;
+    large.vm.resources.disk_gb = u32::MAX;
     large.members[0].bytes = 1 << 50;
     let (_dir, file) = Hostile::new().manifest(&large).written(b"");
     assert!(matches!(unpacked(&file, true).0, Err(CarryError::NoRoom { .. })));

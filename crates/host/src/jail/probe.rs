@@ -81,11 +81,11 @@ fn judge(all_apart: bool, own_user_namespace: bool, status: &str, limits: &str) 
     let is_empty = |set: &str| u64::from_str_radix(value(set), 16) == Ok(0);
     let is_held = (value("NoNewPrivs"), value("Seccomp")) == ("1", "2")
         && ["CapPrm", "CapEff", "CapAmb"].into_iter().all(is_empty);
-    let is_machines_user =
+    let is_vms_user =
         || value("Uid").split_whitespace().all(|uid| uid.parse().is_ok_and(|uid| USERS.contains(&uid)));
     match (all_apart, own_user_namespace) {
         _ if !is_held => Jail::None,
-        (true, false) if is_empty("CapBnd") && is_machines_user() => Jail::Users,
+        (true, false) if is_empty("CapBnd") && is_vms_user() => Jail::Users,
         (true, true) if is_empty("CapBnd") => Jail::UserNamespace,
         (false, false) if has_jails_limits(limits) => Jail::Landlock,
         _ => Jail::None,

@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::record::{MachineRecord, host_boot_id, start_time_of};
+use super::record::{VmRecord, host_boot_id, start_time_of};
 use crate::cgroup::Home;
 
 #[derive(Debug, Error)]
@@ -39,7 +39,7 @@ pub struct Process {
 
 #[derive(Debug)]
 struct Inner {
-    record: MachineRecord,
+    record: VmRecord,
     pidfd: AsyncFd<OwnedFd>,
     /// The status can be collected only once; it is kept for later callers.
     exit: Mutex<Option<Exit>>,
@@ -52,11 +52,11 @@ impl Process {
     pub(super) fn of_child(pid: i32) -> Result<Self, ProcessError> {
         let pidfd = open_pidfd(pid).map_err(|source| ProcessError::Watch { pid, source })?;
         let start_time = start_time_of(pid).ok_or(ProcessError::Vanished { pid })?;
-        Self::new(MachineRecord { pid, start_time, boot_id: host_boot_id() }, pidfd)
+        Self::new(VmRecord { pid, start_time, boot_id: host_boot_id() }, pidfd)
     }
 
     /// Finds a process again. `None` if it is gone, or if its pid belongs to another process by now.
-    pub fn find(record: &MachineRecord) -> Result<Option<Self>, ProcessError> {
+    pub fn find(record: &VmRecord) -> Result<Option<Self>, ProcessError> {
         let pid = record.pid;
         if record.boot_id != host_boot_id() {
             return Ok(None);
@@ -75,7 +75,7 @@ impl Process {
         Ok((!process.has_exited()).then_some(process))
     }
 
-    fn new(record: MachineRecord, pidfd: OwnedFd) -> Result<Self, ProcessError> {
+    fn new(record: VmRecord, pidfd: OwnedFd) -> Result<Self, ProcessError> {
         let pid = record.pid;
         // SAFETY: the AsyncFd owns the descriptor, which nothing else closes or replaces while it lives.
         let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }
@@ -84,7 +84,7 @@ impl Process {
         Ok(Self { inner: Arc::new(Inner { record, pidfd, exit: Mutex::new(None), home }) })
     }
 
-    pub fn record(&self) -> &MachineRecord {
+    pub fn record(&self) -> &VmRecord {
         &self.inner.record
     }
 
@@ -199,9 +199,9 @@ mod tests {
         let process = sleeper(&dir);
         let record = process.record().clone();
         assert!(Process::find(&record).unwrap().is_some());
-        let later = MachineRecord { start_time: record.start_time + 1, ..record.clone() };
+        let later = VmRecord { start_time: record.start_time + 1, ..record.clone() };
         assert!(Process::find(&later).unwrap().is_none(), "the pid was reused");
-        let rebooted = MachineRecord { boot_id: "another".to_owned(), ..record.clone() };
+        let rebooted = VmRecord { boot_id: "another".to_owned(), ..record.clone() };
         assert!(Process::find(&rebooted).unwrap().is_none(), "the host was restarted");
         process.kill();
         process.wait().await;

@@ -1,6 +1,6 @@
 //! Processes that outlive the daemon: how a QEMU is started, found again, watched and ended.
 //!
-//! A pid alone identifies nothing, because pids are reused. A process is identified by its [`MachineRecord`] (pid,
+//! A pid alone identifies nothing, because pids are reused. A process is identified by its [`VmRecord`] (pid,
 //! start time, boot of the host), held by a pidfd, and signalled only through that pidfd.
 
 mod child;
@@ -11,7 +11,7 @@ mod spawn;
 
 pub use handle::{Exit, Process, ProcessError};
 pub use jailed::{Jailed, JailedError};
-pub use record::{MachineRecord, host_boot_id};
+pub use record::{VmRecord, host_boot_id};
 pub use spawn::{Launch, Priority, SpawnError, detach};
 
 pub(crate) use record::start_time_of;

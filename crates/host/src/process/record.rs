@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The identity of a process. The start time distinguishes it from a later process with the same pid, the boot id from
 /// one of an earlier boot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct MachineRecord {
+pub struct VmRecord {
     pub pid: i32,
     /// Clock ticks since the boot, from `/proc/<pid>/stat`.
     pub start_time: u64,

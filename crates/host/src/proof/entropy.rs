@@ -35,16 +35,16 @@ pub struct Seen(Mutex<HashMap<String, String>>);
 impl Seen {
     /// Adds the numbers that a VM drew. It is an error if there are more or fewer than `count`, or if one was seen
     /// before.
-    fn add(&self, machine: &str, drawn: &str, count: usize) -> Result<(), Finding> {
+    fn add(&self, vm: &str, drawn: &str, count: usize) -> Result<(), Finding> {
         let numbers: Vec<_> = drawn.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         if numbers.len() != count {
             return Err(Finding::wrong(format!("expected {count} random numbers, got {drawn:?}")));
         }
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for number in numbers {
-            if let Some(earlier) = seen.insert(number.to_owned(), machine.to_owned()) {
+            if let Some(earlier) = seen.insert(number.to_owned(), vm.to_owned()) {
                 return Err(Finding::wrong(format!(
-                    "{machine} drew the random number {number}, which {earlier} had drawn"
+                    "{vm} drew the random number {number}, which {earlier} had drawn"
                 )));
             }
         }

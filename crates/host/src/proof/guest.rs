@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::verdict::Finding;
 use crate::agent::ExecSpec;
-use crate::machine::Machine;
-use crate::spec::MachineSpec;
+use crate::spec::VmSpec;
+use crate::vm::Vm;
 
 /// The slowest question waits twenty seconds for a process, in an emulated guest on a busy host.
 const QUESTION_DEADLINE: Duration = Duration::from_secs(90);
@@ -19,8 +19,8 @@ const MARK: &str = "@@next@@";
 /// A running VM, and the properties it was promised.
 #[derive(Clone, Copy, Debug)]
 pub struct Guest<'a> {
-    pub spec: &'a MachineSpec,
-    pub machine: &'a Machine,
+    pub spec: &'a VmSpec,
+    pub vm: &'a Vm,
 }
 
 impl Guest<'_> {
@@ -30,7 +30,7 @@ impl Guest<'_> {
 
     /// Runs a command, which must succeed, and returns its trimmed output.
     pub(super) async fn sh(&self, command: &str) -> Result<String, Finding> {
-        let agent = self.machine.agent().await?;
+        let agent = self.vm.agent().await?;
         let outcome = agent.exec(ExecSpec::new(command, QUESTION_DEADLINE)).await?.outcome().await?;
         let stdout = String::from_utf8_lossy(&outcome.stdout.head);
         if outcome.exit_code == Some(0) {

@@ -106,7 +106,7 @@ pub enum Begin {
 
 /// Everything that the command line is made of.
 #[derive(Clone, Debug)]
-pub struct Machine<'a> {
+pub struct Vm<'a> {
     pub qemu: QemuVersion,
     pub accelerator: Chosen,
     pub id: WorkspaceId,
@@ -138,10 +138,10 @@ pub fn pid_file(run_dir: &Path) -> PathBuf {
     run_dir.join("qemu.pid")
 }
 
-pub fn argv(machine: &Machine<'_>) -> Vec<OsString> {
+pub fn argv(vm: &Vm<'_>) -> Vec<OsString> {
     let mut args = Args::default();
-    args.option("-name", format!("{NAME_PREFIX}{}", machine.id));
-    args.option("-pidfile", pid_file(machine.run_dir));
+    args.option("-name", format!("{NAME_PREFIX}{}", vm.id));
+    args.option("-pidfile", pid_file(vm.run_dir));
     // Only the devices named below: no default devices, no configuration of the user, no window.
     args.flag("-nodefaults").flag("-no-user-config").option("-display", "none");
     // A guest that resets itself ends: the agent's shutdown and a kernel panic both arrive as a reset.
@@ -149,17 +149,17 @@ pub fn argv(machine: &Machine<'_>) -> Vec<OsString> {
     args.option("-msg", "timestamp=on");
     // QEMU filters its own system calls: no new programs, no privileges, no changes of priority.
     args.option("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
-    given(&mut args, machine);
-    board(&mut args, machine);
-    if machine.begin == Begin::Boot {
+    given(&mut args, vm);
+    board(&mut args, vm);
+    if vm.begin == Begin::Boot {
         // A restored guest has both in its memory; QEMU would only hold them once more.
-        args.option("-kernel", machine.kernel).option("-initrd", machine.initrd);
-        args.option("-append", machine.kernel_args);
+        args.option("-kernel", vm.kernel).option("-initrd", vm.initrd);
+        args.option("-append", vm.kernel_args);
     }
-    devices(&mut args, machine);
-    args.option("-chardev", format!("socket,id=qmp,fd={},server=on,wait=off", machine.qmp_fd));
+    devices(&mut args, vm);
+    args.option("-chardev", format!("socket,id=qmp,fd={},server=on,wait=off", vm.qmp_fd));
     args.option("-mon", "chardev=qmp,mode=control");
-    if machine.begin == Begin::Restore {
+    if vm.begin == Begin::Restore {
         // `-S`: the guest runs only after `cont`, whatever state the template was saved in.
         args.flag("-S").option("-incoming", "defer");
     }
@@ -167,14 +167,14 @@ pub fn argv(machine: &Machine<'_>) -> Vec<OsString> {
 }
 
 /// The descriptors that QEMU inherits. The note on each describes it, for a later lookup.
-fn given(args: &mut Args, machine: &Machine<'_>) {
+fn given(args: &mut Args, vm: &Vm<'_>) {
     let mut give = |given: Given, note: &str| {
         args.option("-add-fd", format!("set={},fd={},opaque={note}", given.set, given.fd));
     };
-    if let Some(kvm) = machine.kvm {
+    if let Some(kvm) = vm.kvm {
         give(kvm, "kvm");
     }
-    for (depth, layer) in machine.layers.iter().enumerate() {
+    for (depth, layer) in vm.layers.iter().enumerate() {
         give(layer.given, &layer_note(&layer.file, depth == 0));
     }
 }
@@ -187,27 +187,27 @@ pub(crate) fn layer_note(layer: &Path, writable: bool) -> String {
 }
 
 /// Board, processor and memory.
-fn board(args: &mut Args, machine: &Machine<'_>) {
+fn board(args: &mut Args, vm: &Vm<'_>) {
     // `acpi=on`: Debian's kernel finds virtio-mmio devices through ACPI. Timers and interrupt controllers keep
     // their defaults: without `pit` and `pic` an emulated guest hangs. The rest keeps guest memory out of core
     // dumps, and out of the host's page merging, through which guests could observe each other.
     args.option("-machine", "microvm,acpi=on,rtc=on,memory-backend=mem,dump-guest-core=off,mem-merge=off");
-    match machine.accelerator {
+    match vm.accelerator {
         Chosen::Kvm => {
-            let device = machine.kvm.map(|kvm| format!(",device={}", kvm.path())).unwrap_or_default();
+            let device = vm.kvm.map(|kvm| format!(",device={}", kvm.path())).unwrap_or_default();
             args.option("-accel", format!("kvm{device}"));
-            args.option("-cpu", format!("host{}", withheld_features(machine.nested)))
+            args.option("-cpu", format!("host{}", withheld_features(vm.nested)))
         }
         // `thread=single`: with one thread per processor, one may run code that another has just changed. The kernel
         // changes its own code while it runs; on a busy host one in a hundred boots then panics or hangs.
         Chosen::Tcg => args
             .option("-accel", format!("tcg,thread=single,tb-size={TRANSLATION_CACHE_MB}"))
-            .option("-cpu", format!("max{}", withheld_features(machine.nested))),
+            .option("-cpu", format!("max{}", withheld_features(vm.nested))),
     };
-    args.option("-smp", machine.shape.vcpus.to_string());
-    args.option("-m", ram::option(machine.shape.memory_mb));
-    let size = ram::bytes(machine.shape.memory_mb);
-    let memory = match &machine.memory {
+    args.option("-smp", vm.shape.vcpus.to_string());
+    args.option("-m", ram::option(vm.shape.memory_mb));
+    let size = ram::bytes(vm.shape.memory_mb);
+    let memory = match &vm.memory {
         Memory::Private => json!({"qom-type": "memory-backend-ram", "id": "mem", "size": size}),
         Memory::Recorded(file) => json!({
             "qom-type": "memory-backend-file", "id": "mem", "size": size, "mem-path": text(file), "share": true,
@@ -228,24 +228,24 @@ fn withheld_features(nested: bool) -> &'static str {
 }
 
 /// The devices. Their order determines their addresses, so it must stay the same.
-fn devices(args: &mut Args, machine: &Machine<'_>) {
+fn devices(args: &mut Args, vm: &Vm<'_>) {
     // A socket instead of a file: output while no client is connected is discarded, so that no guest can fill the
     // host's disk.
-    args.option("-chardev", format!("socket,id=console,fd={},server=on,wait=off", machine.console_fd));
+    args.option("-chardev", format!("socket,id=console,fd={},server=on,wait=off", vm.console_fd));
     args.option("-serial", "chardev:console");
 
     args.json("-device", json!({"driver": "virtio-serial-device", "max_ports": 2}));
-    args.option("-chardev", format!("socket,id={AGENT_CHARDEV},fd={},server=on,wait=off", machine.agent_fd));
+    args.option("-chardev", format!("socket,id={AGENT_CHARDEV},fd={},server=on,wait=off", vm.agent_fd));
     args.json(
         "-device",
         json!({"driver": "virtserialport", "nr": 1, "chardev": AGENT_CHARDEV, "name": AGENT_PORT}),
     );
 
-    let (node, disk) = disk(machine.layers);
+    let (node, disk) = disk(vm.layers);
     args.json("-blockdev", disk);
     args.json("-device", json!({"driver": "virtio-blk-device", "id": DISK_DEVICE, "drive": node}));
 
-    args.json("-netdev", netdev(machine));
+    args.json("-netdev", netdev(vm));
     // No announcement after a restore: it would carry the address of the VM that was saved.
     args.json(
         "-device",
@@ -257,9 +257,9 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
 }
 
 /// The host's side of the network card. The guest's view must not depend on it, or a template could not be restored.
-fn netdev(machine: &Machine<'_>) -> Value {
-    match machine.card {
-        Card::Socket(_) if let Some(fd) = machine.card_fd => json!({
+fn netdev(vm: &Vm<'_>) -> Value {
+    match vm.card {
+        Card::Socket(_) if let Some(fd) = vm.card_fd => json!({
             "type": "stream", "id": "net0", "server": false, "addr": {"type": "fd", "str": fd.to_string()},
         }),
         Card::Socket(path) => {
@@ -269,7 +269,7 @@ fn netdev(machine: &Machine<'_>) -> Value {
                 "addr": {"type": "unix", "path": text(path)},
             });
             // The interval in milliseconds came with QEMU 9.2, which deprecates the one in seconds.
-            match machine.qemu >= (QemuVersion { major: 9, minor: 2 }) {
+            match vm.qemu >= (QemuVersion { major: 9, minor: 2 }) {
                 true => netdev["reconnect-ms"] = json!(1000),
                 false => netdev["reconnect"] = json!(1),
             }
@@ -277,7 +277,7 @@ fn netdev(machine: &Machine<'_>) -> Value {
         }
         // Configured by its creator. Without the offload header, which a socket does not have either.
         Card::Tap(_) => json!({
-            "type": "tap", "id": "net0", "fd": machine.card_fd.map(|fd| fd.to_string()),
+            "type": "tap", "id": "net0", "fd": vm.card_fd.map(|fd| fd.to_string()),
         }),
     }
 }

@@ -71,8 +71,8 @@ struct CopyProgress {
 impl CopyProgress {
     /// Whether an appended file has to be finished at once. At most the VM's RAM is left to copy, so the file stays
     /// below twice that.
-    fn must_end(self, machine_bytes: u64) -> bool {
-        self.sent_bytes.saturating_add(self.left_bytes) > machine_bytes
+    fn must_end(self, vm_bytes: u64) -> bool {
+        self.sent_bytes.saturating_add(self.left_bytes) > vm_bytes
     }
 }
 
@@ -94,12 +94,7 @@ impl QmpClient {
 
     /// Loads a whole VM, as [`QmpClient::save_running`] wrote it, into a QEMU that was started with `-incoming defer`.
     /// The VM stays paused.
-    pub async fn load_machine(
-        &self,
-        file: &Path,
-        layout: Layout,
-        deadline: Duration,
-    ) -> Result<(), QmpError> {
+    pub async fn load_vm(&self, file: &Path, layout: Layout, deadline: Duration) -> Result<(), QmpError> {
         if self.choose_layout(layout).await? != layout {
             let reason = "this QEMU does not support the memory layout of the file".to_owned();
             return Err(QmpError::Migration { status: "not started".to_owned(), reason });
@@ -117,12 +112,12 @@ impl QmpClient {
 
     /// Writes a whole VM while it runs. It is stopped for the last pages only and is stopped when this returns. After
     /// an error it may run, be stopped, or still be copied: [`QmpClient::wake`] makes it go on.
-    pub async fn save_running(&self, file: &Path, machine_bytes: u64) -> Result<Layout, QmpError> {
+    pub async fn save_running(&self, file: &Path, vm_bytes: u64) -> Result<Layout, QmpError> {
         self.prepare_migration(Ram::Inside).await?;
         let layout = self.choose_layout(Layout::Placed).await?;
         self.allow_pause(PAUSES[0].0).await?;
         let tried: Duration = PAUSES.iter().map(|(_, tried)| *tried).sum();
-        let insisting = self.force_end(layout, machine_bytes, self.events());
+        let insisting = self.force_end(layout, vm_bytes, self.events());
         let saving = self.migrate("migrate", file, tried + LONGEST_PAUSE + END_MARGIN);
         let saved = tokio::select! {
             biased;
@@ -134,12 +129,7 @@ impl QmpClient {
     }
 
     /// Makes a copy finish: allows longer pauses, then stops the VM. Returns the reason if that did not help either.
-    async fn force_end(
-        &self,
-        layout: Layout,
-        machine_bytes: u64,
-        events: broadcast::Receiver<Event>,
-    ) -> QmpError {
+    async fn force_end(&self, layout: Layout, vm_bytes: u64, events: broadcast::Receiver<Event>) -> QmpError {
         let longer_pauses = async {
             for pair in PAUSES.windows(2) {
                 tokio::time::sleep(pair[0].1).await;
@@ -153,7 +143,7 @@ impl QmpClient {
         let too_long = async {
             match layout {
                 Layout::Placed => std::future::pending().await,
-                Layout::Appended => self.appended_too_much(machine_bytes, events).await,
+                Layout::Appended => self.appended_too_much(vm_bytes, events).await,
             }
         };
         tokio::select! {
@@ -169,7 +159,7 @@ impl QmpClient {
     }
 
     /// Resolves when an appended file must not become much longer. QEMU reports the start of each pass.
-    async fn appended_too_much(&self, machine_bytes: u64, mut events: broadcast::Receiver<Event>) {
+    async fn appended_too_much(&self, vm_bytes: u64, mut events: broadcast::Receiver<Event>) {
         loop {
             match events.recv().await {
                 Ok(event) if event.is_migration_pass() => {}
@@ -178,7 +168,7 @@ impl QmpClient {
                 // The task that waits for the end sees this too.
                 Err(RecvError::Closed) => return std::future::pending().await,
             }
-            if self.copied().await.is_ok_and(|copied| copied.must_end(machine_bytes)) {
+            if self.copied().await.is_ok_and(|copied| copied.must_end(vm_bytes)) {
                 return;
             }
         }

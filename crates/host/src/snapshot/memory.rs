@@ -134,7 +134,7 @@ impl Conversion<'_> {
         };
         let convert = |error: BootError| SnapshotError::Convert(Box::new(error));
         let launched = self.host.spawn(&start).map_err(convert)?.answering().await.map_err(convert)?;
-        if let Err(error) = launched.qmp().load_machine(stream, layout, LOAD_DEADLINE).await {
+        if let Err(error) = launched.qmp().load_vm(stream, layout, LOAD_DEADLINE).await {
             return Err(convert(launched.explain(error).await));
         }
         fault::point("snapshot.converting");

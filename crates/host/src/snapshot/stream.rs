@@ -28,27 +28,27 @@ pub(super) struct Stream {
 const PLACES_PAGES: QemuVersion = QemuVersion { major: 9, minor: 0 };
 
 /// The largest possible copy of a running VM's memory: its RAM, or twice that with a QEMU that only appends.
-pub(super) fn longest(qemu: QemuVersion, machine_bytes: u64) -> u64 {
+pub(super) fn longest(qemu: QemuVersion, vm_bytes: u64) -> u64 {
     match qemu >= PLACES_PAGES {
-        true => machine_bytes,
-        false => machine_bytes.saturating_mul(2),
+        true => vm_bytes,
+        false => vm_bytes.saturating_mul(2),
     }
 }
 
 /// The space on the host's disk that a snapshot needs while memory is copied. A copy on disk exists together with the
 /// converted memory.
-pub(crate) fn bytes_while_copying(qemu: QemuVersion, machine_bytes: u64) -> u64 {
-    let longest = longest(qemu, machine_bytes);
-    match fits(longest, machine_bytes) {
-        true => machine_bytes,
-        false => machine_bytes.saturating_add(longest),
+pub(crate) fn bytes_while_copying(qemu: QemuVersion, vm_bytes: u64) -> u64 {
+    let longest = longest(qemu, vm_bytes);
+    match fits(longest, vm_bytes) {
+        true => vm_bytes,
+        false => vm_bytes.saturating_add(longest),
     }
 }
 
 /// Whether the host's memory has room for a copy. The copy counts for QEMU's cgroup, whose limit is about twice the
 /// VM's RAM.
-fn fits(copy_bytes: u64, machine_bytes: u64) -> bool {
-    if copy_bytes > machine_bytes {
+fn fits(copy_bytes: u64, vm_bytes: u64) -> bool {
+    if copy_bytes > vm_bytes {
         return false;
     }
     let available = host_memory().ok().flatten().map_or(0, |memory| memory.available_bytes);
@@ -57,9 +57,8 @@ fn fits(copy_bytes: u64, machine_bytes: u64) -> bool {
 
 impl Stream {
     /// A file on disk gets a name that is cleaned up after a crash.
-    pub(super) fn new(data_dir: &Path, snapshot: SnapshotId, longest_bytes: u64, machine_bytes: u64) -> Self {
-        match fits(longest_bytes, machine_bytes).then(|| memfd_create("agentiso-memory", MemfdFlags::CLOEXEC))
-        {
+    pub(super) fn new(data_dir: &Path, snapshot: SnapshotId, longest_bytes: u64, vm_bytes: u64) -> Self {
+        match fits(longest_bytes, vm_bytes).then(|| memfd_create("agentiso-memory", MemfdFlags::CLOEXEC)) {
             Some(Ok(memory)) => {
                 let memory = File::from(memory);
                 // QEMU opens it by this path, as any process of the same user can.

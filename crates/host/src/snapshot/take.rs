@@ -15,25 +15,25 @@ use crate::boot::launch::Host;
 use crate::disk::qcow2_header::Header;
 use crate::disk::{DiskError, Pivot, Qcow2Storage, Storage};
 use crate::fault;
-use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::qmp::{Event, QmpClient, QmpError, node_name};
-use crate::spec::MachineSpec;
+use crate::spec::VmSpec;
 use crate::templates::key::HostInputs;
+use crate::vm::Vm;
 
 /// The context for taking snapshots of one VM.
 pub(crate) struct Taking<'a> {
     pub(crate) host: &'a Host,
     pub(crate) inputs: &'a HostInputs,
     pub(crate) run_root: &'a Path,
-    pub(crate) spec: &'a MachineSpec,
-    pub(crate) machine: &'a Machine,
+    pub(crate) spec: &'a VmSpec,
+    pub(crate) vm: &'a Vm,
     pub(crate) progress: &'a Progress,
 }
 
 impl Taking<'_> {
     /// Returns how long the guest was paused, once the snapshot would survive a crash of the host. On an error there
-    /// is no snapshot, and the VM runs or is stalled; if stalled, [`Machine::wake`] has to be tried again.
+    /// is no snapshot, and the VM runs or is stalled; if stalled, [`Vm::wake`] has to be tried again.
     pub(crate) async fn run(
         &self,
         snapshot: SnapshotId,
@@ -41,11 +41,11 @@ impl Taking<'_> {
     ) -> Result<Duration, SnapshotError> {
         let dir = &self.spec.data_dir;
         // The guest's completed writes reach its disk before the snapshot, with or without memory.
-        let synced = async { self.machine.agent().await?.sync().await };
+        let synced = async { self.vm.agent().await?.sync().await };
         tokio::select! {
             biased;
             synced = synced => synced?,
-            reason = self.machine.stalled() => return Err(SnapshotError::Stalled { reason }),
+            reason = self.vm.stalled() => return Err(SnapshotError::Stalled { reason }),
         }
         let pivot = Qcow2Storage.begin_snapshot(dir, snapshot).await?;
         fault::point("snapshot.noted");
@@ -55,7 +55,7 @@ impl Taking<'_> {
         };
         let finished = match taken {
             Ok(pause) => {
-                freeze(self.machine.qmp(), dir).await;
+                freeze(self.vm.qmp(), dir).await;
                 Qcow2Storage.finish_snapshot(dir, snapshot).await.map(|()| pause).map_err(Into::into)
             }
             Err(error) => Err(error),
@@ -63,7 +63,7 @@ impl Taking<'_> {
         if finished.is_err() {
             let undone = async {
                 memory::remove(dir, snapshot)?;
-                undo(self.machine.qmp(), dir, snapshot, &pivot).await
+                undo(self.vm.qmp(), dir, snapshot, &pivot).await
             };
             if let Err(error) = undone.await {
                 tracing::error!(workspace = %self.spec.id, %error, "could not undo a failed snapshot completely");
@@ -74,7 +74,7 @@ impl Taking<'_> {
 
     async fn disk(&self, pivot: &Pivot) -> Result<Duration, SnapshotError> {
         self.progress.report("taking a snapshot of the disk", None);
-        let overlay = Overlay::open(self.machine.qmp(), pivot).await?;
+        let overlay = Overlay::open(self.vm.qmp(), pivot).await?;
         let began = Instant::now();
         overlay.pivot().await?;
         let pause = began.elapsed();
@@ -83,17 +83,17 @@ impl Taking<'_> {
     }
 
     async fn disk_and_memory(&self, snapshot: SnapshotId, pivot: &Pivot) -> Result<Duration, SnapshotError> {
-        let qmp = self.machine.qmp();
+        let qmp = self.vm.qmp();
         let overlay = Overlay::open(qmp, pivot).await?;
-        let machine_bytes = u64::from(self.spec.resources.memory_mb) << 20;
-        let longest = stream::longest(self.host.qemu.version, machine_bytes);
-        let stream = Stream::new(&self.spec.data_dir, snapshot, longest, machine_bytes);
+        let vm_bytes = u64::from(self.spec.resources.memory_mb) << 20;
+        let longest = stream::longest(self.host.qemu.version, vm_bytes);
+        let stream = Stream::new(&self.spec.data_dir, snapshot, longest, vm_bytes);
         self.progress.report("copying the memory while the VM runs", Some(0.2));
         let events = qmp.events();
-        let layout = match qmp.save_running(stream.path(), machine_bytes).await {
+        let layout = match qmp.save_running(stream.path(), vm_bytes).await {
             Ok(layout) => layout,
             Err(error) => {
-                if let Err(error) = self.machine.wake().await {
+                if let Err(error) = self.vm.wake().await {
                     tracing::warn!(workspace = %self.spec.id, %error, "the guest is still paused after a cancelled copy of its memory");
                 }
                 overlay.close().await;
@@ -104,7 +104,7 @@ impl Taking<'_> {
         let pivoted = overlay.pivot().await;
         fault::point("snapshot.pivoted");
         // The VM continues even if the pivot failed.
-        self.machine.resume().await?;
+        self.vm.resume().await?;
         fault::point("snapshot.resumed");
         qmp.take_states_back().await;
         pivoted?;

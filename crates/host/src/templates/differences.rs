@@ -9,7 +9,7 @@ pub(crate) fn differences(there: &Inputs, here: &HostInputs) -> Option<String> {
     let (there, here) = (there.host.clone().without_boot_files(), &here.clone().without_boot_files());
     // Destructured field by field, so that a new field cannot be forgotten.
     let HostInputs {
-        machine_generation,
+        vm_generation,
         qemu_version,
         qemu_size,
         qemu_modified_ns,
@@ -23,7 +23,7 @@ pub(crate) fn differences(there: &Inputs, here: &HostInputs) -> Option<String> {
         nested,
     } = &there;
     let telling = [
-        unequal("the VM's hardware generation", machine_generation, &here.machine_generation),
+        unequal("the VM's hardware generation", vm_generation, &here.vm_generation),
         unequal("QEMU", format!("{qemu_version:?}"), format!("{:?}", here.qemu_version)),
         unequal("the accelerator", accelerator.as_str(), here.accelerator.as_str()),
         unequal("the processor", format!("{cpu_model:?}"), format!("{:?}", here.cpu_model)),
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn every_differing_input_is_described() {
         let cases: [(Change, &str); 8] = [
-            (|h| h.machine_generation += 1, "the VM's hardware generation (there "),
+            (|h| h.vm_generation += 1, "the VM's hardware generation (there "),
             (|h| h.qemu_version = "QEMU 9".to_owned(), r#"QEMU (there "QEMU 10.0.2", here "QEMU 9")"#),
             (|h| h.qemu_size += 1, "the size of the QEMU binary (there 1, here 2)"),
             (|h| h.qemu_modified_ns += 1, "the modification time of the QEMU binary (there 2, here 3)"),

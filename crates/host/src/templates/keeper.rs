@@ -19,7 +19,7 @@ use crate::boot::launch::Host;
 use crate::files::FileError;
 use crate::progress::Progress;
 use crate::qemu::argv::Shape;
-use crate::spec::{BaseImage, MachineSpec};
+use crate::spec::{BaseImage, VmSpec};
 
 /// Requests that wait for the background builder. Further requests are dropped; the next boot asks again.
 const QUEUE: usize = 32;
@@ -50,7 +50,7 @@ impl Wanted {
         Self { shape, source: None }
     }
 
-    pub(crate) fn image(spec: &MachineSpec) -> Self {
+    pub(crate) fn image(spec: &VmSpec) -> Self {
         let source = ImageSource {
             image: spec.base_image.clone(),
             disk_gb: spec.resources.disk_gb,

@@ -12,7 +12,7 @@ use crate::qemu::version::Qemu;
 
 /// Raised when the command line, the order of devices, or the steps before a template is saved change in a way that
 /// [`HostInputs`] does not show.
-const MACHINE_GENERATION: u32 = 7;
+const VM_GENERATION: u32 = 7;
 
 /// The counter's rate varies by a few kHz between boots of one host; only larger differences matter.
 const TSC_STEP_KHZ: u64 = 10_000;
@@ -23,7 +23,8 @@ const KEY_DIGITS: usize = 32;
 /// The inputs that are the same for all templates of one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostInputs {
-    pub machine_generation: u32,
+    #[serde(rename = "machine_generation")]
+    pub vm_generation: u32,
     pub qemu_version: String,
     pub qemu_size: u64,
     pub qemu_modified_ns: u64,
@@ -51,7 +52,7 @@ impl HostInputs {
         kernel_append: &str,
     ) -> Self {
         Self {
-            machine_generation: MACHINE_GENERATION,
+            vm_generation: VM_GENERATION,
             qemu_version: qemu.version_line.clone(),
             qemu_size: qemu.size,
             qemu_modified_ns: qemu.modified_ns,
@@ -154,7 +155,7 @@ pub(crate) mod tests {
 
     pub(crate) fn host_inputs() -> HostInputs {
         HostInputs {
-            machine_generation: MACHINE_GENERATION,
+            vm_generation: VM_GENERATION,
             qemu_version: "QEMU 10.0.2".to_owned(),
             qemu_size: 1,
             qemu_modified_ns: 2,
@@ -191,7 +192,7 @@ pub(crate) mod tests {
     #[test]
     fn every_input_changes_the_template_key() {
         let changes: [fn(&mut Inputs); 15] = [
-            |i| i.host.machine_generation += 1,
+            |i| i.host.vm_generation += 1,
             |i| i.host.qemu_version.push('x'),
             |i| i.host.qemu_size += 1,
             |i| i.host.qemu_modified_ns += 1,

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use agentiso_guest::machine::NoMachine;
 use agentiso_guest::service::Agent;
+use agentiso_guest::system::NoSystem;
 use agentiso_host::agent::{AttachRoot, ErrorCode, ExecSpec, Identity, InitMode, Stage};
 use agentiso_protocol::schema::v1::HelloRequest;
 use agentiso_protocol::schema::v1::guest_server::Guest as _;
@@ -21,7 +21,7 @@ async fn hello_reports_protocol_stage_and_features() {
 
 #[tokio::test]
 async fn agent_refuses_an_outdated_host() {
-    let agent = Agent::new(std::sync::Arc::new(NoMachine));
+    let agent = Agent::new(std::sync::Arc::new(NoSystem));
     let request = HelloRequest { host_version: "0".into(), protocol: 0 };
     let status = agent.hello(tonic::Request::new(request)).await.expect_err("refused");
     assert_eq!(ErrorCode::split(status.message()).map(|(code, _)| code), Some(ErrorCode::ProtocolMismatch));
@@ -69,7 +69,7 @@ async fn agent_outside_a_vm_refuses_system_calls() {
         client.grow_root(0).await.map(drop),
         client.shutdown(Duration::from_secs(1)).await.map(drop),
     ] {
-        assert_eq!(result.expect_err("refused").code(), Some(ErrorCode::NotMachine));
+        assert_eq!(result.expect_err("refused").code(), Some(ErrorCode::NotVm));
     }
     client.sync().await.expect("synced");
 }

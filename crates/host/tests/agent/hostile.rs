@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use agentiso_guest::machine::NoMachine;
 use agentiso_guest::service::Agent;
+use agentiso_guest::system::NoSystem;
 use agentiso_host::agent::{AgentClient, AgentError, HandshakeError, ListOptions};
 use agentiso_protocol::io::{Acceptor, OpenError};
 use agentiso_protocol::limits;
@@ -217,7 +217,7 @@ async fn endless(first: Vec<u8>, again: Vec<u8>) -> (AgentClient, Arc<AtomicUsiz
     let (host, guest) = UnixStream::pair().expect("a pair of sockets");
     let sent = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&sent);
-    let server = GuestServer::from_arc(Arc::new(Agent::new(Arc::new(NoMachine))));
+    let server = GuestServer::from_arc(Arc::new(Agent::new(Arc::new(NoSystem))));
     let guest = AbortOnDropHandle::new(tokio::spawn(async move {
         let mut acceptor = Acceptor::new(guest);
         let link = acceptor.accept().await.expect("the host is there");

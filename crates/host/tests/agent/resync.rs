@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentiso_guest::machine::NoMachine;
 use agentiso_guest::server::serve;
+use agentiso_guest::system::NoSystem;
 use agentiso_host::agent::{AgentClient, AgentError, ExecEvent, ExecSpec, JobQuery, JobSpec};
 use agentiso_protocol::link::data_header;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -43,7 +43,7 @@ fn start(path: &Path) -> [AbortOnDropHandle<()>; 2] {
     [
         AbortOnDropHandle::new(tokio::spawn(switchboard(listener, near))),
         AbortOnDropHandle::new(tokio::spawn(async move {
-            drop(serve(far, Arc::new(NoMachine)).await);
+            drop(serve(far, Arc::new(NoSystem)).await);
         })),
     ]
 }
@@ -122,7 +122,7 @@ async fn agent_stuck_in_a_frame_resynchronizes() {
     for stuck in [0, 1, 3, 100, 16 * 1024 - 1] {
         let (mut host, guest) = UnixStream::pair().expect("a pair of sockets");
         let _server = AbortOnDropHandle::new(tokio::spawn(async move {
-            drop(serve(guest, Arc::new(NoMachine)).await);
+            drop(serve(guest, Arc::new(NoSystem)).await);
         }));
         let mut bytes = data_header(16 * 1024).to_vec();
         bytes.resize(4 + stuck, 0xee);
@@ -161,7 +161,7 @@ async fn connect_gives_up_at_its_deadline() {
 async fn lost_link_fails_running_calls() {
     let (host, guest) = UnixStream::pair().expect("a pair of sockets");
     let server = tokio::spawn(async move {
-        drop(serve(guest, Arc::new(NoMachine)).await);
+        drop(serve(guest, Arc::new(NoSystem)).await);
     });
     let client = AgentClient::over(host, Instant::now() + SOON).await.expect("connected");
     let running = client.exec(ExecSpec::new("sleep 1000", SOON)).await.expect("sent");
@@ -183,7 +183,7 @@ async fn restarted_agent_closes_the_old_connection() {
     let agent = |stream: std::os::unix::net::UnixStream| {
         tokio::spawn(async move {
             let stream = UnixStream::from_std(stream).expect("a socket");
-            drop(serve(stream, Arc::new(NoMachine)).await);
+            drop(serve(stream, Arc::new(NoSystem)).await);
         })
     };
     let first = agent(far);

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentiso_guest::machine::NoMachine;
 use agentiso_guest::server::serve;
+use agentiso_guest::system::NoSystem;
 use agentiso_host::agent::{AgentClient, ExecOutcome, ExecSpec};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -24,7 +24,7 @@ impl TestAgent {
     pub(crate) async fn start() -> Self {
         let (host, guest) = UnixStream::pair().expect("a pair of sockets");
         let server = tokio::spawn(async move {
-            serve(guest, Arc::new(NoMachine)).await.expect("it serves until the client hangs up");
+            serve(guest, Arc::new(NoSystem)).await.expect("it serves until the client hangs up");
         });
         let client = AgentClient::over(host, Instant::now() + SOON).await.expect("the agent answers");
         Self { client, server: AbortOnDropHandle::new(server) }

@@ -17,8 +17,8 @@ use agentiso_host::agent::{ExecSpec, NetworkIdentity};
 use agentiso_host::disk::qcow2_header::Header;
 use agentiso_host::process::Process;
 use agentiso_host::{
-    BaseImage, Booted, Card, Hypervisor, HypervisorSettings, Identity, Machine, MachineRecord, MachineSpec,
-    OnSpawn, Progress,
+    BaseImage, Booted, Card, Hypervisor, HypervisorSettings, Identity, OnSpawn, Progress, Vm, VmRecord,
+    VmSpec,
 };
 
 /// Long enough for software emulation on a busy host.
@@ -84,10 +84,10 @@ pub(crate) struct TestHost {
     pub(crate) image: BaseImage,
     dir: tempfile::TempDir,
     next_address: AtomicU8,
-    made: Mutex<Vec<MachineRecord>>,
+    made: Mutex<Vec<VmRecord>>,
 }
 
-/// A failed test leaves no VM behind, although dropping a [`Machine`] does not end it.
+/// A failed test leaves no VM behind, although dropping a [`Vm`] does not end it.
 impl Drop for TestHost {
     fn drop(&mut self) {
         for record in self.made.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
@@ -150,7 +150,7 @@ impl TestHost {
         Self { hypervisor, settings, image, dir, next_address: AtomicU8::new(2), made: Mutex::default() }
     }
 
-    pub(crate) fn spec(&self, resources: Resources) -> MachineSpec {
+    pub(crate) fn spec(&self, resources: Resources) -> VmSpec {
         let id = WorkspaceId::random();
         let network = NetworkIdentity {
             mac: mac_for(&id),
@@ -159,7 +159,7 @@ impl TestHost {
             gateway: Ipv4Addr::new(10, 42, 0, 1),
             dns: vec![Ipv4Addr::new(10, 42, 0, 1)],
         };
-        MachineSpec {
+        VmSpec {
             id,
             resources,
             base_image: self.image.clone(),
@@ -181,20 +181,20 @@ impl TestHost {
         templates.ensure_image(&self.image, resources, InitMode::Fast, &Progress::silent()).await.unwrap();
     }
 
-    pub(crate) async fn create(&self, spec: &MachineSpec) -> Booted {
+    pub(crate) async fn create(&self, spec: &VmSpec) -> Booted {
         let booted = self.hypervisor.create(spec, &Progress::silent()).await.unwrap();
-        self.made.lock().unwrap().push(booted.machine.record().clone());
+        self.made.lock().unwrap().push(booted.vm.record().clone());
         booted
     }
 
     /// Registers a VM that was not made by [`TestHost::create`], so that it is ended with the host.
     pub(crate) fn watch(&self, booted: Booted) -> Booted {
-        self.made.lock().unwrap().push(booted.machine.record().clone());
+        self.made.lock().unwrap().push(booted.vm.record().clone());
         booted
     }
 
     /// A running fork of a snapshot.
-    pub(crate) async fn fork(&self, source: &MachineSpec, snapshot: SnapshotId) -> (MachineSpec, Booted) {
+    pub(crate) async fn fork(&self, source: &VmSpec, snapshot: SnapshotId) -> (VmSpec, Booted) {
         let fork = self.spec(source.resources);
         self.hypervisor.branch(source, snapshot, &fork).await.unwrap();
         let booted = self.hypervisor.create_branch(&fork, &Progress::silent()).await.unwrap();
@@ -202,9 +202,9 @@ impl TestHost {
     }
 
     /// Takes a snapshot and returns its id.
-    pub(crate) async fn snapshot(&self, spec: &MachineSpec, machine: &Machine, memory: bool) -> SnapshotId {
+    pub(crate) async fn snapshot(&self, spec: &VmSpec, vm: &Vm, memory: bool) -> SnapshotId {
         let id = SnapshotId::random();
-        let taken = self.hypervisor.snapshot(spec, machine, id, memory, &Progress::silent()).await;
+        let taken = self.hypervisor.snapshot(spec, vm, id, memory, &Progress::silent()).await;
         taken.unwrap();
         id
     }
@@ -221,8 +221,8 @@ impl TestHost {
 pub(crate) const SMALL: Resources = Resources { vcpus: 1, memory_mb: 256, disk_gb: 2 };
 
 /// Runs a command in the guest and returns what it printed, trimmed.
-pub(crate) async fn sh(machine: &Machine, command: &str) -> String {
-    let agent = machine.agent().await.unwrap();
+pub(crate) async fn sh(vm: &Vm, command: &str) -> String {
+    let agent = vm.agent().await.unwrap();
     let stream = agent.exec(ExecSpec::new(command, Duration::from_secs(60))).await.unwrap();
     let outcome = stream.outcome().await.unwrap();
     let text =
@@ -232,16 +232,16 @@ pub(crate) async fn sh(machine: &Machine, command: &str) -> String {
 }
 
 /// Starts a process that counts in a file, twenty times a second, and outlives the command that started it.
-pub(crate) async fn start_counter(machine: &Machine) {
+pub(crate) async fn start_counter(vm: &Vm) {
     let counter = "n=0; while :; do n=$((n+1)); echo $n > /root/count; sleep 0.05; done";
-    sh(machine, &format!("setsid sh -c '{counter}' >/dev/null 2>&1 &")).await;
-    wait_for_count(machine, 1).await;
+    sh(vm, &format!("setsid sh -c '{counter}' >/dev/null 2>&1 &")).await;
+    wait_for_count(vm, 1).await;
 }
 
 /// Waits until the counter has reached a number. Its file is empty for a moment whenever it is written.
-pub(crate) async fn wait_for_count(machine: &Machine, at_least: u64) -> u64 {
+pub(crate) async fn wait_for_count(vm: &Vm, at_least: u64) -> u64 {
     let wait = format!(
         "until n=$(cat /root/count 2>/dev/null); [ ${{n:-0}} -ge {at_least} ]; do sleep 0.05; done; echo $n"
     );
-    sh(machine, &wait).await.parse().unwrap()
+    sh(vm, &wait).await.parse().unwrap()
 }

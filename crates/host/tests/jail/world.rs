@@ -145,7 +145,7 @@ impl World {
             of_anybody("sends a datagram", Attempt::Udp(self.udp.local_addr().unwrap().port())),
             of_anybody("is reached at a port", Attempt::Listen),
             of_anybody("asks the kernel about networks", Attempt::Family(libc::AF_NETLINK)),
-            of_some_hosts("speaks to other machines", Attempt::Family(libc::AF_VSOCK)),
+            of_some_hosts("speaks to other VMs", Attempt::Family(libc::AF_VSOCK)),
             of_anybody("resolves a name", Attempt::Resolve("localhost".to_owned())),
             of_anybody("signals a neighbour", Attempt::Signal(pid)),
             of_anybody("signals the daemon", Attempt::Signal(daemon)),

@@ -430,7 +430,7 @@ async fn volume_with_missing_layer_is_left_alone<B: Lab>(bench: Bench<B>) {
 }
 
 /// Does what QEMU does in a block commit: data first, then the one layer above it in its own chain.
-fn commit_as_a_machine<B: Lab>(bench: &Bench<B>, merge: &agentiso_host::disk::Merge) {
+fn commit_as_a_vm<B: Lab>(bench: &Bench<B>, merge: &agentiso_host::disk::Merge) {
     let name =
         |path: &Path| serde_json::from_value(path.file_name().unwrap().to_str().unwrap().into()).unwrap();
     bench.storage.commit(&bench.dir, &name(&merge.child), &name(&merge.into)).unwrap();
@@ -453,7 +453,7 @@ async fn online_merge_updates_the_record<B: Lab>(bench: Bench<B>) {
     assert!(merges[0].under_head && !merges[0].child_is_head, "{merges:?}");
     assert_eq!(merges[0].above, [storage.head(dir).await.unwrap()]);
     storage.begin_merge(dir, &merges[0]).await.unwrap();
-    commit_as_a_machine(&bench, &merges[0]);
+    commit_as_a_vm(&bench, &merges[0]);
     storage.merged_online(dir, &merges[0]).await.unwrap();
     storage.merged_online(dir, &merges[0]).await.unwrap();
     assert_eq!(bench.snapshot_content(dir, second).await, bench.image_with(&[(1, 2)]));
@@ -464,7 +464,7 @@ async fn online_merge_updates_the_record<B: Lab>(bench: Bench<B>) {
     let merges = storage.redundant(dir).await.unwrap();
     assert!(merges[0].child_is_head && merges[0].above.is_empty(), "{merges:?}");
     storage.begin_merge(dir, &merges[0]).await.unwrap();
-    commit_as_a_machine(&bench, &merges[0]);
+    commit_as_a_vm(&bench, &merges[0]);
     storage.settle(dir, Some(&merges[0].into), &[]).await.unwrap();
     assert_eq!(storage.head(dir).await.unwrap(), merges[0].into);
     assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 2), (2, 3)]));
@@ -485,7 +485,7 @@ async fn settle_finishes_a_partly_rebased_merge<B: Lab>(bench: Bench<B>) {
     let merge = storage.redundant(dir).await.unwrap().remove(0);
     assert_eq!(merge.above.len(), 2);
     storage.begin_merge(dir, &merge).await.unwrap();
-    commit_as_a_machine(&bench, &merge);
+    commit_as_a_vm(&bench, &merge);
     // One layer is on the lower layer, the other and the snapshot still on the upper one.
     storage.settle(dir, None, &[second, third]).await.unwrap();
     assert!(storage.redundant(dir).await.unwrap().is_empty());

@@ -17,7 +17,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => which.clone().prop_map(|which| Step::Restore { which }),
         2 => which.clone().prop_map(|which| Step::Fork { which }),
         3 => which.clone().prop_map(|which| Step::Forget { which }),
-        4 => (which, any::<bool>()).prop_map(|(which, by_machine)| Step::Merge { which, by_machine }),
+        4 => (which, any::<bool>()).prop_map(|(which, by_vm)| Step::Merge { which, by_vm }),
         2 => (2..4usize).prop_map(|after| Step::Flatten { after }),
         1 => Just(Step::Destroy),
     ]

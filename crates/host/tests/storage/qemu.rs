@@ -197,12 +197,12 @@ async fn keyframe_reads_as_the_layers_it_replaces() {
 }
 
 /// A process that has a disk open like a VM.
-struct Machine {
+struct Vm {
     process: tokio::process::Child,
     input: tokio::process::ChildStdin,
 }
 
-impl Machine {
+impl Vm {
     async fn on(head: &Path) -> Self {
         let mut process = tokio::process::Command::new("qemu-io")
             .args(["-f", "qcow2"])
@@ -243,13 +243,13 @@ async fn open_layers_are_not_merged_offline() {
     Qcow2Storage.forget_snapshot(&disk.dir, first).await.unwrap();
     let merge = Qcow2Storage.redundant(&disk.dir).await.unwrap().remove(0);
     let head = Qcow2Storage.head(&disk.dir).await.unwrap();
-    let machine = Machine::on(&head).await;
+    let vm = Vm::on(&head).await;
     assert!(Qcow2Storage.redundant(&disk.dir).await.unwrap()[0].under_head);
     let before = std::fs::read(&merge.into).unwrap();
     let error = Qcow2Storage.merge_offline(&disk.dir, &merge).await.unwrap_err();
     assert!(error.to_string().contains("a VM has it open"), "{error}");
     assert!(std::fs::read(&merge.into).unwrap() == before);
-    machine.end().await;
+    vm.end().await;
     Qcow2Storage.merge_offline(&disk.dir, &merge).await.unwrap();
     disk.write(&["read -P 2 0 1M"]).await;
 }
@@ -272,7 +272,7 @@ async fn replaced_layers_are_not_merged_while_open() {
         .unwrap();
     snapshots.push(disk.snapshot().await);
     let content = disk.keep(None).await;
-    let machine = Machine::on(&Qcow2Storage.head(&disk.dir).await.unwrap()).await;
+    let vm = Vm::on(&Qcow2Storage.head(&disk.dir).await.unwrap()).await;
     let keyframe = Qcow2Storage
         .keyframe(&disk.dir, KeyframeDue::after(3), &CancellationToken::new())
         .await
@@ -284,7 +284,7 @@ async fn replaced_layers_are_not_merged_while_open() {
         Qcow2Storage.forget_snapshot(&disk.dir, id).await.unwrap();
         assert_eq!(Qcow2Storage.redundant(&disk.dir).await.unwrap(), []);
     }
-    machine.end().await;
+    vm.end().await;
     assert_eq!(Qcow2Storage.redundant(&disk.dir).await.unwrap().len(), 2);
     disk.merge_all().await;
     disk.assert_is(None, &content).await;

@@ -34,7 +34,7 @@ pub(crate) enum Step {
     },
     Merge {
         which: usize,
-        by_machine: bool,
+        by_vm: bool,
     },
     Flatten {
         after: usize,
@@ -232,11 +232,11 @@ impl<B: Lab> Story<B> {
                 self.volumes[index].snapshots.retain(|(other, _)| *other != id);
                 self.storage.forget_snapshot(dir, id).await.map_err(|error| (error, running()))
             }
-            Step::Merge { which, by_machine } => {
+            Step::Merge { which, by_vm } => {
                 let merges = self.storage.redundant(dir).await.unwrap();
                 let Some(merge) = merges.get(which % merges.len().max(1)) else { return Ok(()) };
-                match *by_machine && merge.under_head {
-                    true => self.merge_by_machine(dir, merge, running()).await,
+                match *by_vm && merge.under_head {
+                    true => self.merge_by_vm(dir, merge, running()).await,
                     false => {
                         let merged = self.storage.merge_offline(dir, merge).await;
                         merged.map_err(|error| (error, Failed::default()))
@@ -274,18 +274,18 @@ impl<B: Lab> Story<B> {
     }
 
     /// Does what QEMU does in a block commit: data first, then the one layer above it in its own chain.
-    async fn merge_by_machine(
+    async fn merge_by_vm(
         &self,
         dir: &Path,
         merge: &Merge,
         running: Failed,
     ) -> Result<(), (DiskError, Failed)> {
         self.storage.begin_merge(dir, merge).await.map_err(|error| (error, running))?;
-        let machine = self.lab.backend();
-        machine.commit(dir, &name(&merge.child), &name(&merge.into)).unwrap();
+        let vm = self.lab.backend();
+        vm.commit(dir, &name(&merge.child), &name(&merge.into)).unwrap();
         let chain = self.lab.backend().chain(dir, None).await.unwrap();
         for above in merge.above.iter().filter(|above| chain.contains(above)) {
-            machine.rebase(dir, &name(above), &name(&merge.into)).unwrap();
+            vm.rebase(dir, &name(above), &name(&merge.into)).unwrap();
         }
         let head = if merge.child_is_head { merge.into.clone() } else { chain[0].clone() };
         let moved = Failed { head: Some(head), ..Failed::default() };

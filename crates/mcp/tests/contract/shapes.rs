@@ -52,7 +52,7 @@ async fn workspace_answers_have_the_contract_members() {
         created.starts_with("20") && created.as_bytes()[10] == b'T' && created.ends_with('Z'),
         "{created}"
     );
-    world.machines.sizes_are_unknown.store(true, Ordering::SeqCst);
+    world.vms.sizes_are_unknown.store(true, Ordering::SeqCst);
     let info = compact(&client.call("workspace_info", json!({"workspace_id": name})).await);
     assert!(info.get("disk_used_bytes").is_none() && info.get("disk_volsize_bytes").is_none(), "{info}");
 

@@ -39,14 +39,14 @@ async fn swarm_runs_four_workers_by_default() {
     for (more, expected) in [(json!({}), 4), (json!({"max_parallel": 2}), 2), (json!({"max_parallel": 6}), 6)]
     {
         begin(&mut client, "swarm", swarm(&["wait"; 8], more)).await;
-        world.machines.waiting_commands(expected).await;
+        world.vms.waiting_commands(expected).await;
         for _ in 0..LOOKS {
             assert_eq!(workspaces(&mut client).await, 1 + expected, "with the golden one");
         }
         let cancelled = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
             "params": {"requestId": "swarm"}});
         client.send(&cancelled.to_string()).await;
-        world.machines.waiting_commands(0).await;
+        world.vms.waiting_commands(0).await;
         while workspaces(&mut client).await > 1 {
             tokio::task::yield_now().await;
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use agentiso_core::ids::{SnapshotId, WorkspaceId};
-use agentiso_daemon::machines::{SnapshotFailure, SnapshotUsage, VolumeUsage};
+use agentiso_daemon::vms::{SnapshotFailure, SnapshotUsage, VolumeUsage};
 use agentiso_daemon::{ChangedPath, ChangedPaths, SnapshotDiff};
 
 /// Content and mode by path.

@@ -13,10 +13,10 @@ use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use agentiso_core::memory::HostMemory;
 use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
-use agentiso_daemon::machines::{
+use agentiso_daemon::vms::{
     About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, ExitReason,
-    Exported, GuestAgent, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines,
-    SizesOf, SnapshotFailure, SnapshotTaken, SpawnHook, Stray, Target, VolumeUsage,
+    Exported, GuestAgent, ImageFailure, ImageRef, Imported, SizesOf, SnapshotFailure, SnapshotTaken,
+    SpawnHook, Stray, Target, Vm, VmRecord, VmSpec, Vms, VolumeUsage,
 };
 use agentiso_daemon::{HostFacts, Progress, Rung, SnapshotDiff, TemplateInfo};
 use futures::FutureExt;
@@ -29,7 +29,7 @@ use super::guest::{FakeGuest, Waiting};
 use super::local::Ports;
 
 #[derive(Debug, Default)]
-pub(crate) struct FakeMachines {
+pub(crate) struct FakeVms {
     /// Number of commands and boots that wait.
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) disks: Disks,
@@ -40,7 +40,7 @@ pub(crate) struct FakeMachines {
     pub(crate) sizes_are_unknown: AtomicBool,
 }
 
-impl FakeMachines {
+impl FakeVms {
     /// Returns once exactly `count` commands and boots wait.
     pub(crate) async fn waiting_commands(&self, count: usize) {
         let seen = async {
@@ -53,7 +53,7 @@ impl FakeMachines {
 
     async fn boot(
         &self,
-        spec: &MachineSpec,
+        spec: &VmSpec,
         has_memory: bool,
         spawned: SpawnHook,
         progress: &Progress,
@@ -64,17 +64,17 @@ impl FakeMachines {
         }
         let files = self.disks.files(spec.id);
         let guest = FakeGuest::new(files, self.waiting.clone(), spec.id, self.ports.clone());
-        let machine = Arc::new(FakeMachine {
+        let vm = Arc::new(FakeVm {
             id: spec.id,
             disks: self.disks.clone(),
             agent: Arc::new(guest),
             off: watch::Sender::new(false),
         });
-        spawned(machine.record()).await?;
+        spawned(vm.record()).await?;
         progress.report("ready", Some(1.0));
         let lost = has_memory && self.memory_is_lost.load(Ordering::SeqCst);
         Ok(Booted {
-            machine,
+            vm,
             rung: if has_memory && !lost { Rung::Memory } else { Rung::ImageTemplate },
             boot_time: Duration::from_millis(7),
             warning: lost.then(|| "its memory was taken on another host".to_owned()),
@@ -82,7 +82,7 @@ impl FakeMachines {
     }
 }
 
-impl Machines for FakeMachines {
+impl Vms for FakeVms {
     fn image(&self, name: &ImageName) -> Result<ImageRef, ImageFailure> {
         if name.as_str() == "debian-dev" {
             return Ok(ImageRef { name: name.clone(), id: "0".repeat(64), virtual_size: 1 << 30 });
@@ -92,7 +92,7 @@ impl Machines for FakeMachines {
 
     fn create<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
@@ -101,7 +101,7 @@ impl Machines for FakeMachines {
 
     fn start<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
@@ -110,7 +110,7 @@ impl Machines for FakeMachines {
 
     fn restore<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         snapshot: SnapshotId,
         spawned: SpawnHook,
         progress: &'a Progress,
@@ -121,9 +121,9 @@ impl Machines for FakeMachines {
 
     fn branch<'a>(
         &'a self,
-        source: &'a MachineSpec,
+        source: &'a VmSpec,
         snapshot: SnapshotId,
-        fork: &'a MachineSpec,
+        fork: &'a VmSpec,
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         self.disks.branch(source.id, snapshot, fork.id);
         async { Ok(()) }.boxed()
@@ -131,7 +131,7 @@ impl Machines for FakeMachines {
 
     fn create_branch<'a>(
         &'a self,
-        fork: &'a MachineSpec,
+        fork: &'a VmSpec,
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
@@ -150,7 +150,7 @@ impl Machines for FakeMachines {
 
     fn export<'a>(
         &'a self,
-        _branch: &'a MachineSpec,
+        _branch: &'a VmSpec,
         _about: &'a About,
         _target: &'a Target,
         _progress: &'a Progress,
@@ -164,7 +164,7 @@ impl Machines for FakeMachines {
 
     fn import<'a>(
         &'a self,
-        _spec: &'a MachineSpec,
+        _spec: &'a VmSpec,
         _arrival: Arrival<'a>,
         _progress: &'a Progress,
         _cancel: &'a CancellationToken,
@@ -174,7 +174,7 @@ impl Machines for FakeMachines {
 
     fn delete_snapshot<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         snapshot: SnapshotId,
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move { self.disks.delete(spec.id, snapshot) }.boxed()
@@ -182,7 +182,7 @@ impl Machines for FakeMachines {
 
     fn diff<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         snapshot: SnapshotId,
         _cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
@@ -191,29 +191,29 @@ impl Machines for FakeMachines {
 
     fn settle<'a>(
         &'a self,
-        _: &'a MachineSpec,
+        _: &'a VmSpec,
         _: &'a [SnapshotId],
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async { Ok(()) }.boxed()
     }
 
-    fn is_alive(&self, _: &MachineRecord) -> bool {
+    fn is_alive(&self, _: &VmRecord) -> bool {
         false
     }
 
     fn attach<'a>(
         &'a self,
-        _: &'a MachineSpec,
-        _: &'a MachineRecord,
-    ) -> BoxFuture<'a, Result<Arc<dyn Machine>, AttachFailure>> {
+        _: &'a VmSpec,
+        _: &'a VmRecord,
+    ) -> BoxFuture<'a, Result<Arc<dyn Vm>, AttachFailure>> {
         async { Err(AttachFailure::Gone) }.boxed()
     }
 
-    fn halt<'a>(&'a self, _: &'a MachineSpec, _: Option<&'a MachineRecord>) -> BoxFuture<'a, ()> {
+    fn halt<'a>(&'a self, _: &'a VmSpec, _: Option<&'a VmRecord>) -> BoxFuture<'a, ()> {
         async {}.boxed()
     }
 
-    fn erase<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), EraseFailure>> {
+    fn erase<'a>(&'a self, spec: &'a VmSpec) -> BoxFuture<'a, Result<(), EraseFailure>> {
         self.disks.erase(spec.id);
         // The description goes with the workspace.
         let _ = std::fs::remove_dir_all(&spec.data_dir);
@@ -228,7 +228,7 @@ impl Machines for FakeMachines {
         async { Ok(()) }.boxed()
     }
 
-    fn stray_ended<'a>(&'a self, _: &'a MachineRecord) -> BoxFuture<'a, ()> {
+    fn stray_ended<'a>(&'a self, _: &'a VmRecord) -> BoxFuture<'a, ()> {
         async {}.boxed()
     }
 
@@ -240,7 +240,7 @@ impl Machines for FakeMachines {
         Vec::new()
     }
 
-    fn volume_usage(&self, spec: &MachineSpec, _of: SizesOf) -> Option<VolumeUsage> {
+    fn volume_usage(&self, spec: &VmSpec, _of: SizesOf) -> Option<VolumeUsage> {
         (!self.sizes_are_unknown.load(Ordering::SeqCst)).then(|| self.disks.usage(spec.id))
     }
 
@@ -258,22 +258,22 @@ impl Machines for FakeMachines {
 }
 
 #[derive(Debug)]
-struct FakeMachine {
+struct FakeVm {
     id: WorkspaceId,
     disks: Disks,
     agent: Arc<FakeGuest>,
     off: watch::Sender<bool>,
 }
 
-impl FakeMachine {
+impl FakeVm {
     fn end() -> ExitReason {
         ExitReason { clean: true, text: "it was switched off".to_owned() }
     }
 }
 
-impl Machine for FakeMachine {
-    fn record(&self) -> MachineRecord {
-        MachineRecord { pid: i32::MAX, start_time: 1, boot_id: "fake".to_owned() }
+impl Vm for FakeVm {
+    fn record(&self) -> VmRecord {
+        VmRecord { pid: i32::MAX, start_time: 1, boot_id: "fake".to_owned() }
     }
 
     fn agent(&self) -> Arc<dyn GuestAgent> {
@@ -315,7 +315,7 @@ impl Machine for FakeMachine {
         async { Ok(()) }.boxed()
     }
 
-    fn identify<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<(), BootFailure>> {
+    fn identify<'a>(&'a self, _: &'a VmSpec) -> BoxFuture<'a, Result<(), BootFailure>> {
         async { Ok(()) }.boxed()
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::paths::GuestPath;
-use agentiso_daemon::machines::{ExecEvents, GuestAgent, LocalConnections};
+use agentiso_daemon::vms::{ExecEvents, GuestAgent, LocalConnections};
 use agentiso_daemon::{
     AgentFailure, Captured, Command, DirEntry, DirListing, EntryKind, ExecEvent, ExecOutcome, ExecSpec,
     FileContent, GuestCode, JobQuery, JobState, JobSummary, ListOptions, WriteFile,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_daemon::AgentFailure;
-use agentiso_daemon::machines::{LocalConnection, LocalConnections};
+use agentiso_daemon::vms::{LocalConnection, LocalConnections};
 use futures::{FutureExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};

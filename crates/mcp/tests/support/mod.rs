@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use agentiso_core::config::{Config, UserDirs};
 use agentiso_daemon::{Daemon, McpHandler, McpOptions, Session, SessionKind};
-pub(crate) use fake::FakeMachines;
+pub(crate) use fake::FakeVms;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -160,7 +160,7 @@ pub(crate) fn stateless_meta() -> Value {
 /// A daemon on a directory of its own, with VMs that exist in memory only.
 pub(crate) struct World {
     daemon: Daemon,
-    pub(crate) machines: Arc<FakeMachines>,
+    pub(crate) vms: Arc<FakeVms>,
     directory: tempfile::TempDir,
     config: Config,
 }
@@ -189,9 +189,9 @@ async fn world_in(directory: tempfile::TempDir, more: &str) -> World {
     );
     let dirs = UserDirs { uid: 1000, home: directory.path().into(), state_home: None, runtime_dir: None };
     let config = Config::parse(&text, &dirs).expect("a valid configuration");
-    let machines = Arc::new(FakeMachines::default());
-    let daemon = Daemon::open_with(config.clone(), machines.clone()).await.expect("a daemon");
-    World { daemon, machines, directory, config }
+    let vms = Arc::new(FakeVms::default());
+    let daemon = Daemon::open_with(config.clone(), vms.clone()).await.expect("a daemon");
+    World { daemon, vms, directory, config }
 }
 
 impl World {
@@ -214,10 +214,10 @@ impl World {
 
     /// A daemon that is started after this one has shut down. No client may be connected.
     pub(crate) async fn restarted(self) -> Self {
-        let Self { daemon, machines, directory, config } = self;
+        let Self { daemon, vms, directory, config } = self;
         daemon.shutdown().await;
-        let daemon = Daemon::open_with(config.clone(), machines.clone()).await.expect("another daemon");
-        Self { daemon, machines, directory, config }
+        let daemon = Daemon::open_with(config.clone(), vms.clone()).await.expect("another daemon");
+        Self { daemon, vms, directory, config }
     }
 
     /// A session of the host's shell.

@@ -110,8 +110,7 @@ fn detached_vm_leaves_no_rules() {
         let empty = Tables::read(true).0.len();
         let attach = |number: u8| {
             let address = Ipv4Addr::new(10, 42, 0, number);
-            let identity =
-                NetIdentity { name: format!("machine{number}"), mac: [2, 0, 0, 0, 0, number], address };
+            let identity = NetIdentity { name: format!("vm{number}"), mac: [2, 0, 0, 0, 0, number], address };
             let guard =
                 Guard::new(NetworkPolicy::default(), HostAddresses::fixed([]), Ipv4Addr::new(10, 42, 0, 1));
             bridge.attach(identity, &format!("aiso0000000{number}"), guard, FlowLog::new()).unwrap()

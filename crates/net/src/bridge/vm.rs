@@ -305,7 +305,7 @@ mod tests {
                 Knowledge::None => panic!("it is known"),
             }
             let relied_on = Instant::now() + ttl;
-            assert!(in_kernel >= relied_on, "the rules forget it while the machine relies on it");
+            assert!(in_kernel >= relied_on, "the rules forget it while the VM relies on it");
         }
         assert!(written < 100, "not with every question: {written}");
     }

@@ -99,7 +99,7 @@ fn sweep_removes_ports_of_removed_strays() {
         let address = stray.identity.address;
         sh(&format!("ip neigh replace {address} lladdr 02:00:00:00:00:02 dev {BRIDGE} nud permanent"));
         bridge.sweep().unwrap();
-        assert!(links().contains(&stray.tap), "a machine is connected to it: {}", links());
+        assert!(links().contains(&stray.tap), "a VM is connected to it: {}", links());
         stray.guest.unplug();
         bridge.sweep().unwrap();
         assert!(!links().contains(&stray.tap) && links().contains(&kept.tap), "{}", links());

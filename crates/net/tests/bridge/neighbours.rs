@@ -54,7 +54,7 @@ fn bridged_vms_connect_only_if_both_allow() {
         one.logs("this VM has no allow_inter_vm").await;
         one.allow(json!({"allow_inter_vm": true}));
         assert_eq!(one.guest.refusal(to, 80).await, ErrorKind::ConnectionRefused);
-        assert_eq!(one.guest.ask("machine3").await, None);
+        assert_eq!(one.guest.ask("vm3").await, None);
         two.allow(json!({"allow_inter_vm": true}));
         assert_eq!(greeting(one.guest.connect(to, 80).await.unwrap()), "hello");
         // Answers pass although this side accepts no connections on that port.

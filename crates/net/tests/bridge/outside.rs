@@ -50,7 +50,7 @@ fn resolved_name_opens_only_connections_naming_it() {
         assert_eq!(one.guest.echo(&socket, b"hi").await.unwrap(), b"hi", "datagrams too");
         let quic = one.guest.datagrams(SERVER, 443).await;
         assert!(one.guest.echo(&quic, b"hi").await.is_err(), "but none that hide their name");
-        assert_eq!(world.internet.clients()[0], HOST.to_string(), "the host speaks for its machines");
+        assert_eq!(world.internet.clients()[0], HOST.to_string(), "the host speaks for its VMs");
     });
 }
 

@@ -87,7 +87,7 @@ pub(crate) async fn attach_on(bridge: &Bridge, number: u8, allowed: Value, lane:
     let id: WorkspaceId = format!("{number:08x}-0000-4000-8000-000000000000").parse().unwrap();
     let tap = tap_name(&id);
     let address = Ipv4Addr::new(10, 42, 0, number);
-    let identity = NetIdentity { name: format!("machine{number}"), mac: [2, 0, 0, 0, 0, number], address };
+    let identity = NetIdentity { name: format!("vm{number}"), mac: [2, 0, 0, 0, 0, number], address };
     let host = HostAddresses::fixed([HOST, GATEWAY, Ipv4Addr::LOCALHOST]);
     let log = FlowLog::new();
     let guard = Guard::new(policy(allowed), host, GATEWAY);

@@ -7,7 +7,7 @@ use agentiso_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::stage::{BASE, LONG_SLEEP, OTHER, PATIENCE, Stage};
-use crate::{files, machines};
+use crate::{files, vms};
 
 pub(crate) struct Operation {
     pub(crate) what: &'static str,
@@ -73,15 +73,15 @@ pub(crate) fn small() -> Vec<Operation> {
     all.extend(files::deeds());
     all.extend(files::repositories());
     all.extend(files::notes());
-    all.extend(machines::queries());
+    all.extend(vms::queries());
     all
 }
 
 /// Operations on whole workspaces.
 pub(crate) fn large() -> Vec<Operation> {
-    let mut all = machines::life_cycle();
-    all.extend(machines::snapshots());
-    all.extend(machines::groups());
+    let mut all = vms::life_cycle();
+    all.extend(vms::snapshots());
+    all.extend(vms::groups());
     all
 }
 

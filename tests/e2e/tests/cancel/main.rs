@@ -9,8 +9,8 @@
 
 mod deeds;
 mod files;
-mod machines;
 mod stage;
+mod vms;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};

@@ -214,7 +214,7 @@ impl Stage {
         let forwards = &network["port_forwards"];
         expect("workspaces", listed, json!([[BASE, "running"], [OTHER, "running"]]))
             .or_else(|| expect("phases in the ledger", json!(phases), json!(["running", "running"])))
-            .or_else(|| expect("machines", json!(self.host.machines().len()), json!(2)))
+            .or_else(|| expect("vms", json!(self.host.vms().len()), json!(2)))
             .or_else(|| expect("directories", json!(self.host.workspace_dirs()), json!(2)))
             .or_else(|| expect("teams", teams, json!([])))
             .or_else(|| expect("snapshots", snapshots(BASE), json!(["m", "d"])))

@@ -137,7 +137,7 @@ pub(crate) fn open_connections_end_with_their_vm(backend: Backend) {
         "python3 -c \"import socket; print(socket.create_connection(('127.0.0.1', {port}), 5).recv(5))\" || true"
     );
     let greets = || internet.sh_at_host(&hear).contains("hello");
-    eventually("the machine that was restored answers", SOON * 4, greets);
+    eventually("the VM that was restored answers", SOON * 4, greets);
     ws.stop();
     let began = Instant::now();
     assert_eq!(internet.greeting_at_host("127.0.0.1", port), "reset");
@@ -161,11 +161,11 @@ pub(crate) fn policy_holds_after_a_killed_daemon(backend: Backend) {
     let closed = client.workspace();
     Reach::Good.assert_on(&open);
     Reach::Nothing.assert_on(&closed);
-    let machines = test.machines();
+    let vms = test.vms();
     test.kill_daemon();
     let next = test.client();
     next.tool("workspace_adopt", json!({}));
-    assert_eq!(test.machines(), machines, "they have not been started again");
+    assert_eq!(test.vms(), vms, "they have not been started again");
     for (before, reach) in [(open, Reach::Good), (closed, Reach::Nothing)] {
         reach.assert_on(&next.existing(&before.id));
     }

@@ -73,9 +73,9 @@ fn swarm_commits_merge_and_workers_are_destroyed() {
     let endless = json!({"golden_workspace": "gold", "snapshot_name": "golden",
         "tasks": [{"name": "a", "command": "sleep 1000"}, {"name": "b", "command": "sleep 1000"}]});
     let _never = client.start_tool("swarm_run", endless);
-    eventually("the workers run", Duration::from_secs(120), || host.machines().len() == 3);
+    eventually("the workers run", Duration::from_secs(120), || host.vms().len() == 3);
     client.kill();
-    eventually("the workers are gone", Duration::from_secs(60), || host.machines().len() == 1);
+    eventually("the workers are gone", Duration::from_secs(60), || host.vms().len() == 1);
     let next = host.client();
     next.tool("workspace_adopt", json!({}));
     next.tool("workspace_destroy", json!({"workspace_id": "gold"}));
@@ -104,7 +104,7 @@ fn unfinished_swarm_ends_with_its_daemon() {
         let _never = client.start_tool("swarm_run", swarm);
         eventually("the workers run", Duration::from_secs(120), || {
             let running = client.tool("workspace_list", json!({"state_filter": "running"})).json();
-            running.as_array().unwrap().len() == 3 && host.machines().len() == 3
+            running.as_array().unwrap().len() == 3 && host.vms().len() == 3
         });
         end(&host);
         let left = host.workspace_dirs();
@@ -112,7 +112,7 @@ fn unfinished_swarm_ends_with_its_daemon() {
         let next = host.client();
         eventually("the workers are gone", Duration::from_secs(60), || names(&next) == ["gold"]);
         eventually("and all of theirs", Duration::from_secs(30), || {
-            host.workspace_dirs() == 1 && host.machines().len() == usize::from(cleanup)
+            host.workspace_dirs() == 1 && host.vms().len() == usize::from(cleanup)
         });
     }
     host.client().tool("workspace_destroy", json!({"workspace_id": "gold"}));

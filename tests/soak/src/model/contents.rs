@@ -177,6 +177,6 @@ mod tests {
         assert!(!contents.differences(&seen(None, 9, true)).is_empty(), "it is gone");
         let mut after = contents;
         after.lose_memory();
-        assert!(!after.differences(&seen(Some("t"), 9, true)).is_empty(), "it must not outlive its machine");
+        assert!(!after.differences(&seen(Some("t"), 9, true)).is_empty(), "it must not outlive its VM");
     }
 }

@@ -34,9 +34,9 @@ const LOOKS: [&str; 3] = ["workspace_info", "workspace_list", "workspace_start"]
 /// The context of a call, which is needed to explain its failure.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About<'b> {
-    pub(super) machine: Option<&'b str>,
-    pub(super) makes_machines: bool,
-    pub(super) starts_machine: bool,
+    pub(super) vm: Option<&'b str>,
+    pub(super) makes_vms: bool,
+    pub(super) starts_vm: bool,
     /// Error codes that are acceptable answers for this call.
     pub(super) fine: &'b [&'b str],
 }
@@ -91,8 +91,8 @@ impl Player<'_> {
         let Some(client) = self.connection() else { return Answer::Cut };
         let sent = Instant::now();
         self.acted |= !LOOKS.contains(&tool);
-        let machine = about.machine.map(str::to_owned);
-        let call = Call { tool: tool.to_owned(), machine, makes_machines: about.makes_machines };
+        let vm = about.vm.map(str::to_owned);
+        let call = Call { tool: tool.to_owned(), vm, makes_vms: about.makes_vms };
         self.site.awaits(self.index, Some(call));
         let pending = client.start_tool(tool, arguments.clone());
         let reply = loop {
@@ -149,9 +149,9 @@ impl Player<'_> {
         Trouble {
             code: None,
             client: self.index,
-            machine: about.machine,
-            makes_machines: about.makes_machines,
-            starts_machine: about.starts_machine,
+            vm: about.vm,
+            makes_vms: about.makes_vms,
+            starts_vm: about.starts_vm,
         }
     }
 

@@ -106,7 +106,7 @@ impl Player<'_> {
 
     fn create(&mut self) {
         let name = self.fresh("w");
-        let about = About { makes_machines: true, ..About::default() };
+        let about = About { makes_vms: true, ..About::default() };
         match self.call("workspace_create", &json!({"name": name}), &about).done() {
             Some(result) => {
                 let closed = Policy { allow_internet: false, allowed_ports: Vec::new() };
@@ -134,7 +134,7 @@ impl Player<'_> {
     pub(super) fn destroy(&mut self, name: &str) {
         self.site.disown(self.index, name);
         let short = self.workspaces.get(name).map(|ws| ws.short().to_owned());
-        let about = About { machine: short.as_deref(), ..About::default() };
+        let about = About { vm: short.as_deref(), ..About::default() };
         let answer = self.call("workspace_destroy", &json!({"workspace_id": name}), &about);
         self.workspaces.remove(name);
         match answer {
@@ -166,7 +166,7 @@ impl Player<'_> {
                     // codes.
                     let fine =
                         ["workspace_not_found", "wrong_state", "owner_active", "not_owned", "cancelled"];
-                    let about = About { makes_machines: true, fine: &fine, ..About::default() };
+                    let about = About { makes_vms: true, fine: &fine, ..About::default() };
                     self.call("workspace_destroy", &json!({"workspace_id": name}), &about);
                 }
                 Some(false) => {
@@ -186,7 +186,7 @@ impl Player<'_> {
     fn stop(&mut self, choice: u64) {
         let Some(name) = self.one_running(choice) else { return };
         let short = self.workspaces[&name].short().to_owned();
-        let about = About { machine: Some(&short), ..About::default() };
+        let about = About { vm: Some(&short), ..About::default() };
         let answer = self.call("workspace_stop", &json!({"workspace_id": name}), &about);
         let Some(workspace) = self.workspaces.get_mut(&name) else { return };
         workspace.may_be_stopped = true;

@@ -23,7 +23,7 @@ impl Player<'_> {
     /// Runs a command and returns its output if it exits with 0. Any other exit is a finding.
     pub(super) fn sh(&mut self, name: &str, command: &str) -> Option<String> {
         let short = self.workspaces.get(name)?.short().to_owned();
-        let about = About { machine: Some(&short), ..About::default() };
+        let about = About { vm: Some(&short), ..About::default() };
         let since = Instant::now();
         let arguments = json!({"workspace_id": name, "command": command, "timeout_secs": 150});
         let answer = self.call("exec", &arguments, &about).done()?.json();
@@ -57,7 +57,7 @@ impl Player<'_> {
         let Some(workspace) = self.workspaces.get_mut(&name) else { return };
         workspace.write_begins(&file, &digest);
         let short = workspace.short().to_owned();
-        let about = About { machine: Some(&short), ..About::default() };
+        let about = About { vm: Some(&short), ..About::default() };
         let arguments = json!({"workspace_id": name, "path": format!("{DIR}/{file}"), "content": content});
         if self.call("file_write", &arguments, &about).is_done() && self.sh(&name, "sync").is_some() {
             self.wrote(&name, &file, &digest);
@@ -119,19 +119,19 @@ impl Player<'_> {
             }
         } else {
             // The state of token, count and process is unknown, so the VM is stopped, which ends all of them.
-            self.stop_machine(&name);
+            self.stop_vm(&name);
         }
     }
 
     /// Stops a VM whose memory contents are unknown.
-    fn stop_machine(&mut self, name: &str) {
+    fn stop_vm(&mut self, name: &str) {
         if !self.ensure_running(name) {
             return;
         }
         let Some(workspace) = self.workspaces.get_mut(name) else { return };
         workspace.may_be_stopped = true;
         let short = workspace.short().to_owned();
-        let about = About { machine: Some(&short), ..About::default() };
+        let about = About { vm: Some(&short), ..About::default() };
         let answer = self.call("workspace_stop", &json!({"workspace_id": name}), &about);
         if let Some(workspace) = self.workspaces.get_mut(name) {
             match answer {
@@ -147,7 +147,7 @@ impl Player<'_> {
         let short = workspace.short().to_owned();
         workspace.lose_memory();
         self.site.weather.strike(&short);
-        let about = About { machine: Some(&short), ..About::default() };
+        let about = About { vm: Some(&short), ..About::default() };
         let command = "echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger";
         let answer = self.call("exec", &json!({"workspace_id": name, "command": command}), &about);
         if answer.is_done() {
@@ -164,7 +164,7 @@ impl Player<'_> {
         if let Some(workspace) = self.workspaces.get_mut(&name) {
             workspace.may_lose_memory();
         }
-        let about = About { machine: Some(&short), ..About::default() };
+        let about = About { vm: Some(&short), ..About::default() };
         let command = "perl -e '$x = \"x\" x (1 << 29); $y = $x . $x; sleep 1'; echo $?";
         self.call("exec", &json!({"workspace_id": name, "command": command, "timeout_secs": 120}), &about);
         self.check_one(&name);

@@ -25,7 +25,7 @@ impl Player<'_> {
         let policy = Policy { allow_internet: choice.is_multiple_of(2), allowed_ports };
         let Some(workspace) = self.workspaces.get_mut(&name) else { return };
         let short = workspace.short().to_owned();
-        let about = About { machine: Some(&short), ..About::default() };
+        let about = About { vm: Some(&short), ..About::default() };
         let arguments = json!({
             "workspace_id": name, "allow_internet": policy.allow_internet, "allowed_ports": policy.allowed_ports,
         });
@@ -49,7 +49,7 @@ impl Player<'_> {
 
     fn add_forward(&mut self, name: &str, guest_port: u16) {
         let short = self.workspaces[name].short().to_owned();
-        let about = About { machine: Some(&short), ..About::default() };
+        let about = About { vm: Some(&short), ..About::default() };
         let arguments = json!({"workspace_id": name, "action": "add", "guest_port": guest_port});
         let answer = self.call("port_forward", &arguments, &about).done();
         let host_port =
@@ -84,7 +84,7 @@ impl Player<'_> {
 
     fn unforward(&mut self, name: &str, guest_port: u16) {
         let short = self.workspaces[name].short().to_owned();
-        let about = About { machine: Some(&short), ..About::default() };
+        let about = About { vm: Some(&short), ..About::default() };
         let arguments = json!({"workspace_id": name, "action": "remove", "guest_port": guest_port});
         let is_done = self.call("port_forward", &arguments, &about).is_done();
         let Some(workspace) = self.workspaces.get_mut(name) else { return };

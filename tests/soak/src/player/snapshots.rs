@@ -55,7 +55,7 @@ impl Player<'_> {
         let entry = Snapshot { contents, has_memory: with_memory, is_sure: false };
         workspace.snapshots.insert(snapshot.clone(), entry);
         let short = workspace.short().to_owned();
-        let about = About { machine: Some(&short), ..About::default() };
+        let about = About { vm: Some(&short), ..About::default() };
         let arguments = json!({
             "workspace_id": name, "action": "create", "name": snapshot, "include_memory": with_memory,
         });
@@ -77,7 +77,7 @@ impl Player<'_> {
         }
         let short = self.workspaces[&name].short().to_owned();
         let since = Instant::now();
-        let about = About { machine: Some(&short), starts_machine: true, ..About::default() };
+        let about = About { vm: Some(&short), starts_vm: true, ..About::default() };
         let arguments = json!({"workspace_id": name, "action": "restore", "name": snapshot});
         let answer = self.call("snapshot", &arguments, &about);
         let Some(workspace) = self.workspaces.get_mut(&name) else { return };
@@ -119,7 +119,7 @@ impl Player<'_> {
         let short = source.short().to_owned();
         let policies = source.policies.clone();
         let since = Instant::now();
-        let about = About { machine: Some(&short), makes_machines: true, ..About::default() };
+        let about = About { vm: Some(&short), makes_vms: true, ..About::default() };
         let arguments = json!({"workspace_id": name, "snapshot_name": snapshot, "new_name": new_name});
         match self.call("workspace_fork", &arguments, &about).done() {
             Some(result) => {
@@ -144,7 +144,7 @@ impl Player<'_> {
         }
         let short = workspace.short().to_owned();
         // A snapshot cannot be deleted while it has forks.
-        let about = About { machine: Some(&short), fine: &["snapshot_in_use"], ..About::default() };
+        let about = About { vm: Some(&short), fine: &["snapshot_in_use"], ..About::default() };
         let arguments = json!({"workspace_id": name, "action": "delete", "name": snapshot});
         let answer = self.call("snapshot", &arguments, &about);
         if let Some(workspace) = self.workspaces.get_mut(&name) {
@@ -171,7 +171,7 @@ impl Player<'_> {
         );
         let tasks: Vec<Value> = TASKS.iter().map(|task| json!({"name": task, "command": command})).collect();
         let since = Instant::now();
-        let about = About { machine: Some(&short), makes_machines: true, ..About::default() };
+        let about = About { vm: Some(&short), makes_vms: true, ..About::default() };
         let arguments = json!({"golden_workspace": name, "snapshot_name": snapshot, "tasks": tasks});
         let Some(result) = self.call("swarm_run", &arguments, &about).done() else { return };
         let answer = result.json();

@@ -47,7 +47,7 @@ impl Player<'_> {
     fn make_team(&mut self) {
         let name = self.fresh("t");
         let roles: Vec<_> = MEMBERS.iter().map(|member| json!({"name": member, "role": "worker"})).collect();
-        let about = About { makes_machines: true, ..About::default() };
+        let about = About { makes_vms: true, ..About::default() };
         let arguments = json!({"action": "create", "name": name, "roles": roles});
         match self.call("team", &arguments, &about) {
             Answer::Done(_) => self.team = Some(Team { name, mail: Vec::new() }),
@@ -71,7 +71,7 @@ impl Player<'_> {
         while begun.elapsed() < UNDONE_WITHIN {
             // A team that is being made or removed gives one of these codes.
             let fine = ["team_not_found", "team_going", "team_being_made", "owner_active"];
-            let about = About { makes_machines: true, fine: &fine, ..About::default() };
+            let about = About { makes_vms: true, fine: &fine, ..About::default() };
             let answer = self.call("team", &json!({"action": "destroy", "name": name}), &about);
             if answer.is_done() || answer.is_refused_as("team_not_found") {
                 return;

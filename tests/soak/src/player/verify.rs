@@ -117,7 +117,7 @@ impl Player<'_> {
         while begun.elapsed() < UP_WITHIN {
             let Some(workspace) = self.workspaces.get(name) else { return false };
             let short = workspace.short().to_owned();
-            let about = About { machine: Some(&short), fine: &["workspace_not_found"], ..About::default() };
+            let about = About { vm: Some(&short), fine: &["workspace_not_found"], ..About::default() };
             let answer = self.call("workspace_info", &json!({"workspace_id": name}), &about);
             if answer.is_refused_as("workspace_not_found") {
                 self.lost(&format!("workspace {name} ({short}) is gone"));
@@ -159,7 +159,7 @@ impl Player<'_> {
         }
         // A call without an answer may still be in progress.
         let fine: &[&str] = if may_be_stopped { &["wrong_state"] } else { &[] };
-        let about = About { machine: Some(short), starts_machine: true, fine, ..About::default() };
+        let about = About { vm: Some(short), starts_vm: true, fine, ..About::default() };
         let started = self.call("workspace_start", &json!({"workspace_id": name}), &about);
         if !started.is_done() {
             // The next check shows the state; a start without an answer may have left it stopped.

@@ -46,7 +46,7 @@ impl Storm<'_> {
         let _spell = self.site.weather.begin(Spell::Restart);
         {
             let _gate = self.site.gate.write().unwrap_or_else(PoisonError::into_inner);
-            for (short, _) in self.machines() {
+            for (short, _) in self.vms() {
                 self.site.weather.strike(&short);
             }
             self.end(&daemon, Signal::TERM, STOPPED_WITHIN);

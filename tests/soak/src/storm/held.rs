@@ -24,15 +24,15 @@ const COMES_WITHIN: Duration = Duration::from_secs(30);
 
 impl Storm<'_> {
     /// Kills every QEMU of the workspaces that may be at the step.
-    pub(super) fn kill_machine_at(&self, step: &str, deed: Deed) -> bool {
+    pub(super) fn kill_vm_at(&self, step: &str, deed: Deed) -> bool {
         let killed = self.at_step(step, deed, || {
             let under_way = self.under_way(step);
-            let mut victims = machines(self);
+            let mut victims = vms(self);
             victims.retain(|(short, _)| under_way.contains_key(short));
             let spells: Vec<_> = under_way
                 .into_iter()
                 .filter(|(short, _)| victims.iter().any(|(victim, _)| victim == short))
-                .map(|(short, is_known)| self.site.weather.begin(Spell::Machine { short, is_known }))
+                .map(|(short, is_known)| self.site.weather.begin(Spell::Vm { short, is_known }))
                 .collect();
             for (short, process) in &victims {
                 self.note(&format!("kills {short}, process {}, at {step}", process.pid));
@@ -42,7 +42,7 @@ impl Storm<'_> {
         });
         let Some((_spells, victims)) = killed else { return false };
         self.wait_for_answer();
-        for (short, process) in self.machines() {
+        for (short, process) in self.vms() {
             let was_hit = victims.iter().any(|(victim, _)| *victim == short);
             if was_hit && victims.iter().all(|(_, old)| old.pid != process.pid) {
                 // The deed itself has started another VM, so this kill does not explain a later stop.
@@ -115,7 +115,7 @@ impl Storm<'_> {
     fn under_way(&self, step: &str) -> BTreeMap<String, bool> {
         let calls = self.calls_at(step);
         let mut all = BTreeMap::new();
-        if calls.iter().any(|(_, call)| call.makes_machines) {
+        if calls.iter().any(|(_, call)| call.makes_vms) {
             let text = std::fs::read(self.site.host.state_file()).unwrap_or_default();
             let state: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
             for (id, entry) in state["workspaces"].as_object().into_iter().flatten() {
@@ -124,13 +124,13 @@ impl Storm<'_> {
                 }
             }
         }
-        all.extend(calls.into_iter().filter_map(|(_, call)| Some((call.machine?, true))));
+        all.extend(calls.into_iter().filter_map(|(_, call)| Some((call.vm?, true))));
         all
     }
 }
 
 /// Every QEMU process of a workspace, from the list of processes.
-fn machines(storm: &Storm<'_>) -> Vec<(String, Process)> {
+fn vms(storm: &Storm<'_>) -> Vec<(String, Process)> {
     let found = processes_mentioning(storm.site.host.dir()).into_iter().filter_map(Process::open);
     found
         .filter_map(|process| {
@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn vms_are_distinguished_from_template_makers() {
         let id = "ddc165dc-d276-44c7-b568-864a12332235";
-        let machine = format!("/usr/bin/qemu\0-name\0agentiso-{id}\0-pidfile\0/a/data/run/ddc165dc/qemu.pid");
-        assert_eq!(workspace_of(&machine), Some("ddc165dc"));
+        let vm = format!("/usr/bin/qemu\0-name\0agentiso-{id}\0-pidfile\0/a/data/run/ddc165dc/qemu.pid");
+        assert_eq!(workspace_of(&vm), Some("ddc165dc"));
         let of_template = "qemu\0-name\0agentiso-a5705c24-1f17\0-pidfile\0/a/data/run/t-a5705c24/qemu.pid";
         assert_eq!(workspace_of(of_template), None);
         let converter = format!("{of_template}\0mem-path\0/a/data/workspaces/{id}/.memory-1/ram");

@@ -3,7 +3,7 @@
 mod daemon;
 mod disk;
 mod held;
-mod machines;
+mod vms;
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -92,10 +92,10 @@ impl<'a> Storm<'a> {
             Fault::KillDaemon => self.kill_daemon(),
             Fault::StopDaemon => self.stop_daemon(),
             Fault::DaemonAtStep(step, deed) => self.kill_daemon_at(step, deed),
-            Fault::MachineAtStep(step, deed) => self.kill_machine_at(step, deed),
+            Fault::VmAtStep(step, deed) => self.kill_vm_at(step, deed),
             Fault::ServeAtStep(step, deed) => self.kill_serve_at(step, deed, strike.choice),
-            Fault::KillMachine => self.kill_machine(strike.choice),
-            Fault::PauseMachine { secs } => self.pause_machine(strike.choice, Duration::from_secs(secs)),
+            Fault::KillVm => self.kill_vm(strike.choice),
+            Fault::PauseVm { secs } => self.pause_vm(strike.choice, Duration::from_secs(secs)),
             Fault::PauseDaemon { secs } => self.pause_daemon(Duration::from_secs(secs)),
             Fault::KillServe => self.end_connection(strike.choice, false),
             Fault::CutConnection => self.end_connection(strike.choice, true),

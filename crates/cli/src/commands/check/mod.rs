@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use agentiso_core::config::{self, Backend, InitMode, Paths};
 use agentiso_daemon::ledger::{self, Found};
-use agentiso_daemon::{FoundDaemon, Owner, find_daemon, others_machines, running_daemon};
+use agentiso_daemon::{FoundDaemon, Owner, find_daemon, others_vms, running_daemon};
 use agentiso_host::boot::IMAGE_INIT;
 use agentiso_host::cgroup::Place;
 use agentiso_host::jail::{self, Jail};
@@ -312,13 +312,13 @@ fn vms_without_jail(paths: &Paths) -> Vec<String> {
         Ok(Found::Whole(document)) => document.workspaces,
         Ok(_) | Err(_) => Default::default(),
     };
-    let machines = strays::find_strays(&paths.run, &HashSet::new()).unwrap_or_default();
-    let without = machines
+    let vms = strays::find_strays(&paths.run, &HashSet::new()).unwrap_or_default();
+    let without = vms
         .iter()
-        .filter(|machine| !machine.is_template_build())
-        .filter(|machine| jail::of_process(machine.record.pid) == Some(Jail::None));
-    let name = |machine: &Stray| names.get(&machine.id).map(|entry| entry.name.to_string());
-    without.map(|machine| name(machine).unwrap_or_else(|| machine.id.to_string())).collect()
+        .filter(|vm| !vm.is_template_build())
+        .filter(|vm| jail::of_process(vm.record.pid) == Some(Jail::None));
+    let name = |vm: &Stray| names.get(&vm.id).map(|entry| entry.name.to_string());
+    without.map(|vm| name(vm).unwrap_or_else(|| vm.id.to_string())).collect()
 }
 
 /// Checks cgroups for the running daemon or, if none runs, for a daemon that this process would start.
@@ -345,16 +345,16 @@ fn daemon(context: &Context) -> Outcome {
             other_daemon::hint(in_our_directory),
         ),
         Some(FoundDaemon::Ours { pid }) => Outcome::ok("daemon", format!("running, pid {pid}")),
-        None => not_running(paths, others_machines(paths)),
+        None => not_running(paths, others_vms(paths)),
     }
 }
 
 /// `others`: the owner of VMs that prevent a start, and their number.
 fn not_running(paths: &Paths, others: Option<(Owner, usize)>) -> Outcome {
     match others {
-        Some((owner, machines)) => Outcome::failed(
+        Some((owner, vms)) => Outcome::failed(
             "daemon",
-            other_daemon::machines_sentence(paths, &owner, machines),
+            other_daemon::vms_sentence(paths, &owner, vms),
             other_daemon::hint(false),
         ),
         None => Outcome::ok("daemon", "not running; it is started by the first command that needs it"),

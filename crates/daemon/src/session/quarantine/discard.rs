@@ -51,10 +51,10 @@ impl Session {
         let shared = self.shared();
         let failed =
             |reason: String| QuarantineError::NotDiscarded { what: format!("workspace {id}"), reason };
-        let machines = Arc::clone(&shared.machines);
-        let strays = tokio::task::spawn_blocking(move || machines.strays()).await.unwrap_or_default();
+        let vms = Arc::clone(&shared.vms);
+        let strays = tokio::task::spawn_blocking(move || vms.strays()).await.unwrap_or_default();
         for stray in strays.iter().filter(|stray| stray.id == id && !stray.is_template_build()) {
-            shared.machines.end_stray(stray).await.map_err(failed)?;
+            shared.vms.end_stray(stray).await.map_err(failed)?;
         }
         // Called even if no VM ran: one that ended by itself has left its network port behind, and nobody was told.
         shared.network.strays_are_gone();

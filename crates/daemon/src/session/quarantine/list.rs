@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::error::QuarantineError;
 use crate::error::OpError;
 use crate::ledger::{KeptContent, TeamKey, team_directory};
-use crate::machines::Stray;
 use crate::session::Session;
+use crate::vms::Stray;
 
 /// Bytes in a block of `stat`, independent of the file system's block size.
 const STAT_BLOCK: u64 = 512;
@@ -23,7 +23,7 @@ pub enum QuarantineKind {
     Workspace,
     Team,
     /// A VM that runs without a directory.
-    Machine,
+    Vm,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,9 +62,9 @@ impl Session {
         self.kind().refuse_inside()?;
         let (quarantine, paths) =
             (self.shared().state().registry.quarantine.clone(), self.shared().config.paths.clone());
-        let machines = Arc::clone(&self.shared().machines);
+        let vms = Arc::clone(&self.shared().vms);
         let listing = tokio::task::spawn_blocking(move || {
-            let running = machines.strays();
+            let running = vms.strays();
             let pid = |id: &WorkspaceId| pid_of(&running, id);
             let workspaces = quarantine.workspaces.iter().map(|(id, kept)| {
                 let (kind, name) = match &kept.content {
@@ -72,7 +72,7 @@ impl Session {
                         (QuarantineKind::Workspace, Some(workspace.entry.name.to_string()))
                     }
                     KeptContent::Newer(_) | KeptContent::Undescribed => (QuarantineKind::Workspace, None),
-                    KeptContent::MachineOnly => (QuarantineKind::Machine, None),
+                    KeptContent::VmOnly => (QuarantineKind::Vm, None),
                 };
                 QuarantineItem {
                     kind,
@@ -109,7 +109,7 @@ impl Session {
         let is_meant = |(id, kept): &(&WorkspaceId, &crate::ledger::KeptWorkspace)| {
             let named = match &kept.content {
                 KeptContent::Described(workspace) => workspace.entry.name.as_str() == wanted,
-                KeptContent::Newer(_) | KeptContent::Undescribed | KeptContent::MachineOnly => false,
+                KeptContent::Newer(_) | KeptContent::Undescribed | KeptContent::VmOnly => false,
             };
             named || (wanted.len() >= MIN_ID_DIGITS && id.to_string().starts_with(wanted))
         };

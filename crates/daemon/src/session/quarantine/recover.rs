@@ -17,11 +17,11 @@ use crate::ledger::{
     DescribedWorkspace, KeptContent, KeptTeam, KeptWorkspace, StoredImage, StoredWorkspace, TeamKey,
     remove_marker, team_directory,
 };
-use crate::machines::{MachineRecord, MachineSpec, SizesOf, VolumeUsage};
 use crate::registry::{self, Books, Workspace};
 use crate::runner;
 use crate::session::Session;
 use crate::session::teams;
+use crate::vms::{SizesOf, VmRecord, VmSpec, VolumeUsage};
 
 const GIB: u64 = 1 << 30;
 
@@ -91,15 +91,15 @@ impl Session {
                 return Err(QuarantineError::Newer { what, format: *format }.into());
             }
             KeptContent::Undescribed => (self.describe_from_disk(id).await?, Books::Uncertain),
-            KeptContent::MachineOnly => {
+            KeptContent::VmOnly => {
                 let reason = "it has no directory, and so no disk".to_owned();
                 return Err(QuarantineError::Unusable { what, reason }.into());
             }
         };
-        let machine = self.running_machine(id).await;
+        let vm = self.running_vm(id).await;
         let (workspace, changes) = self.enter(id, &described)?;
         shared.save().await.map_err(OpError::Ledger)?;
-        runner::take_up(shared, &workspace, machine.as_ref(), books);
+        runner::take_up(shared, &workspace, vm.as_ref(), books);
         Ok((workspace, changes))
     }
 
@@ -113,7 +113,7 @@ impl Session {
         let mut entry = described.entry.clone();
         if described.is_meant_to_go() {
             // The user wants it, even if it was about to be destroyed.
-            (entry.phase, entry.machine, entry.one_call) = (Phase::Stopped, None, false);
+            (entry.phase, entry.vm, entry.one_call) = (Phase::Stopped, None, false);
             entry.stop_reason =
                 Some("it was recovered although it was unfinished or being destroyed".to_owned());
         }
@@ -126,9 +126,9 @@ impl Session {
         })
     }
 
-    async fn running_machine(&self, id: WorkspaceId) -> Option<MachineRecord> {
-        let machines = Arc::clone(&self.shared().machines);
-        let strays = tokio::task::spawn_blocking(move || machines.strays()).await.unwrap_or_default();
+    async fn running_vm(&self, id: WorkspaceId) -> Option<VmRecord> {
+        let vms = Arc::clone(&self.shared().vms);
+        let strays = tokio::task::spawn_blocking(move || vms.strays()).await.unwrap_or_default();
         strays
             .into_iter()
             .find(|stray| stray.id == id && !stray.is_template_build())
@@ -148,11 +148,11 @@ impl Session {
         let address = shared.change(|registry| registry.free_address())?;
         let mut entry = undescribed(id, defaults, image, address)
             .map_err(|_| unusable("no name could be made for it"))?;
-        let spec = MachineSpec {
+        let spec = VmSpec {
             id,
             hostname: entry.name.hostname(),
             resources: defaults,
-            image: crate::machines::ImageRef {
+            image: crate::vms::ImageRef {
                 name: entry.image.name.clone(),
                 id: entry.image.id.clone(),
                 virtual_size: 0,
@@ -162,9 +162,8 @@ impl Session {
             data_dir: shared.config.paths.workspace_data(&id),
             run_dir: shared.config.paths.workspace_run(&id),
         };
-        let machines = Arc::clone(&shared.machines);
-        let usage =
-            tokio::task::spawn_blocking(move || machines.volume_usage(&spec, SizesOf::NoSnapshot)).await;
+        let vms = Arc::clone(&shared.vms);
+        let usage = tokio::task::spawn_blocking(move || vms.volume_usage(&spec, SizesOf::NoSnapshot)).await;
         let Some(VolumeUsage { virtual_bytes, .. }) = usage.unwrap_or_default() else {
             shared.change(|registry| registry.give_address_back(address));
             return Err(unusable("it has no readable disk").into());
@@ -235,7 +234,7 @@ fn undescribed(
     Ok(StoredWorkspace {
         name: WorkspaceName::parse(&format!("recovered-{}", id.short()))?,
         phase: Phase::Stopped,
-        machine: None,
+        vm: None,
         stop_reason: Some("it was recovered from its disk alone".to_owned()),
         // The image it was made from is unknown. No image has this id, so no template is used for it.
         image: StoredImage { name: image, id: "unknown".to_owned(), virtual_size: 0 },

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::error::OpError;
 use crate::guest::Guest;
-use crate::machines::WriteFile;
 use crate::session::BridgeAccess;
+use crate::vms::WriteFile;
 
 const PATH: &str = "/root/.config/opencode/config.jsonc";
 

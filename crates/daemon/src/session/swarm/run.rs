@@ -16,9 +16,9 @@ use super::request::{SwarmError, SwarmMerge, SwarmRequest};
 use super::worker::{ForkedWorkers, Workers};
 use crate::error::OpError;
 use crate::guest::Guest;
-use crate::machines::{ExecOutcome, Progress};
 use crate::session::Session;
 use crate::session::git::{MergeRequest, Merged};
+use crate::vms::{ExecOutcome, Progress};
 
 /// Directory of the workers' repository.
 const REPOSITORY: &str = "/workspace";

@@ -16,9 +16,9 @@ use super::run::{TaskDone, TaskOutcome};
 use crate::error::OpError;
 use crate::guest::Guest;
 use crate::info::{ForkRequest, WorkspaceInfo};
-use crate::machines::{ExecOutcome, ExecSpec, Progress, WriteFile};
 use crate::registry::Lifetime;
 use crate::session::Session;
+use crate::vms::{ExecOutcome, ExecSpec, Progress, WriteFile};
 
 /// Bytes kept of the beginning of each stream, from the tool contract, and of its end if the output is longer.
 const HEAD_BYTES: u64 = 262_144;

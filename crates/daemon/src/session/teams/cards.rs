@@ -68,7 +68,7 @@ pub(super) async fn remove(shared: &Arc<Shared>, team: &TeamName) {
 }
 
 fn card(registry: &Registry, team: &TeamName, member: &Member) -> Value {
-    let machine = member.workspace_id.and_then(|id| registry.get(&id));
+    let vm = member.workspace_id.and_then(|id| registry.get(&id));
     json!({
         "name": member.name,
         "role": member.role,
@@ -77,12 +77,12 @@ fn card(registry: &Registry, team: &TeamName, member: &Member) -> Value {
         // Other members reach a VM by its address alone. The port is for programs inside it.
         "endpoints": {
             "vsock_cid": null,
-            "ip": machine.map(|machine| machine.address),
+            "ip": vm.map(|vm| vm.address),
             "http_port": inside::PORT,
         },
         "status": word(member.status),
         "team": team,
-        "workspace_id": machine.map(|machine| machine.id),
+        "workspace_id": vm.map(|vm| vm.id),
     })
 }
 

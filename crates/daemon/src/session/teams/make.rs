@@ -12,8 +12,8 @@ use super::{RoleRequest, TeamError, TeamInfo, TeamRequest};
 use super::{cards, inside};
 use crate::error::OpError;
 use crate::info::{CreateRequest, ForkRequest};
-use crate::machines::Progress;
 use crate::session::Session;
+use crate::vms::Progress;
 
 /// Members that start at once: more would only wait for each other.
 const MAX_PARALLEL: usize = 4;
@@ -99,7 +99,7 @@ impl Session {
             registry.admit_workspaces(new.roles.len() as u64)?;
             // Members may take VMs from the warm pool, which are counted already and thus twice here: a host that has a
             // warm pool has room for both.
-            registry.admit_machines(new.roles.len() as u64)?;
+            registry.admit_vms(new.roles.len() as u64)?;
             registry.teams.reserve(new, limits).map_err(TeamError::from)?;
             Ok::<_, OpError>(())
         })?;
@@ -160,8 +160,8 @@ impl Session {
         self.shared().save().await.map_err(OpError::Ledger)?;
         cards::write(self.shared(), name, None).await;
         let info = self.team_info(name.as_str())?;
-        let machines = info.members.iter().filter_map(|member| member.workspace.as_ref());
-        machines.for_each(|machine| inside::attend(self.shared(), machine.id));
+        let vms = info.members.iter().filter_map(|member| member.workspace.as_ref());
+        vms.for_each(|vm| inside::attend(self.shared(), vm.id));
         Ok(info)
     }
 
@@ -235,16 +235,16 @@ impl Session {
 
     /// Destroys the members' workspaces and returns how many could not be destroyed.
     async fn destroy_members(&self, team: &TeamName, force: bool) -> usize {
-        let machines: Vec<_> = {
+        let vms: Vec<_> = {
             let state = self.shared().state();
             let members = state.registry.teams.get(team).into_iter().flat_map(|team| &team.members);
             members.filter_map(|member| member.workspace_id.map(WorkspaceRef::Id)).collect()
         };
-        let destroyed = machines.iter().map(|machine| async move {
-            match self.destroy_by_force(machine, force).await {
+        let destroyed = vms.iter().map(|vm| async move {
+            match self.destroy_by_force(vm, force).await {
                 Ok(_) | Err(OpError::NotFound { .. }) => true,
                 Err(error) => {
-                    tracing::warn!(%machine, %error, "cannot destroy a member of a team");
+                    tracing::warn!(%vm, %error, "cannot destroy a member of a team");
                     false
                 }
             }

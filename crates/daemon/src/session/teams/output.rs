@@ -2,7 +2,7 @@
 
 use agentiso_core::team::Outcome;
 
-use crate::machines::{Captured, JobState};
+use crate::vms::{Captured, JobState};
 
 /// Bytes of each stream in a result, from the tool contract.
 const MAX_STDOUT: usize = 4096;

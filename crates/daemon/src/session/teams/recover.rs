@@ -21,7 +21,7 @@ pub(crate) struct UnfinishedWork {
     interrupted: Vec<MemberTask>,
     running: Vec<(MemberTask, UnderWay)>,
     members: Vec<(TeamName, RoleName)>,
-    machines: Vec<WorkspaceId>,
+    vms: Vec<WorkspaceId>,
 }
 
 /// Destroys the teams that a crash left half-made or half-destroyed, and resumes the tasks of all others.
@@ -45,7 +45,7 @@ pub(crate) fn resume_work(shared: &Arc<Shared>, found: UnfinishedWork) {
     for (task, job) in found.running {
         tasks::spawn(shared, tasks::resume(Arc::clone(shared), task, job));
     }
-    found.machines.into_iter().for_each(|machine| inside::attend(shared, machine));
+    found.vms.into_iter().for_each(|vm| inside::attend(shared, vm));
     let rest = Arc::clone(shared);
     shared.tasks.spawn(async move {
         for task in found.interrupted {
@@ -74,7 +74,7 @@ impl UnfinishedWork {
                 self.to_destroy.push((name.clone(), Cause::Asked));
             }
             TeamState::Ready | TeamState::Working => {
-                self.machines.extend(team.members.iter().filter_map(|member| member.workspace_id));
+                self.vms.extend(team.members.iter().filter_map(|member| member.workspace_id));
             }
         }
         for member in &team.members {

@@ -14,11 +14,11 @@ use uuid::Uuid;
 use super::{cards, output};
 use crate::error::OpError;
 use crate::guest::Guest;
-use crate::machines::{Command, JobQuery};
 use crate::mail::{Inbox, MailStoreError, Slot};
 use crate::registry::SessionKind;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::vms::{Command, JobQuery};
 
 /// Directory in which a task runs if its assignment names none.
 const WORKDIR: &str = "/workspace";
@@ -113,7 +113,7 @@ async fn run_task(shared: Arc<Shared>, task: MemberTask, assignment: Assignment)
 pub(super) async fn resume(shared: Arc<Shared>, task: MemberTask, job: UnderWay) {
     let session = Session::open(Arc::clone(&shared), SessionKind::Shell);
     let outcome = match task.wait_for_guest(&session, &job).await {
-        Ok(guest) if guest.run() == job.machine => wait_for_end(&guest, &job).await,
+        Ok(guest) if guest.run() == job.vm => wait_for_end(&guest, &job).await,
         Ok(_) => Outcome::failed("its VM was stopped or restored before the task ended"),
         Err(error) => Outcome::failed(format!("the task was interrupted: {error}")),
     };
@@ -137,7 +137,7 @@ impl MemberTask {
         let job = guest.start_job(Command { command, workdir, env }).await?;
         let timeout = SignedDuration::from_secs(i64::try_from(timeout_secs).unwrap_or(i64::MAX));
         let deadline = Timestamp::now().checked_add(timeout).unwrap_or(Timestamp::MAX);
-        let started = UnderWay { job, machine: guest.run(), deadline };
+        let started = UnderWay { job, vm: guest.run(), deadline };
         if let Some((slot, _)) = find_inbox(session.shared(), &self.team, &self.role) {
             let (id, job) = (self.message_id, started.clone());
             if let Err(error) = slot.run(move |inbox| inbox.task_runs(id, &job)).await {

@@ -10,7 +10,7 @@ use crate::proof::before::Before;
 use crate::proof::check::Origin;
 use crate::proof::suite::Subject;
 use crate::proof::verdict::Finding;
-use crate::spec::{Booted, MachineSpec, Rung};
+use crate::spec::{Booted, Rung, VmSpec};
 
 #[derive(Clone, Copy)]
 pub(super) enum Template {
@@ -35,8 +35,8 @@ impl LadderRun {
         let (hypervisors, spec) = (self.hypervisors()?, self.spec()?);
         let booted = hypervisors.cold.create(&spec, progress).await?;
         let mut done = Outcome::of_boot(&booted, Rung::ColdBoot);
-        self.source = Some(SourceWorkspace { spec: spec.clone(), machine: Some(booted.machine.clone()) });
-        let running = Running { spec, machine: booted.machine };
+        self.source = Some(SourceWorkspace { spec: spec.clone(), vm: Some(booted.vm.clone()) });
+        let running = Running { spec, vm: booted.vm };
         done.checks = self.examine(&Subject::alone(Origin::ColdBoot, running.guest()), progress).await;
         Ok(done)
     }
@@ -72,21 +72,21 @@ impl LadderRun {
         let [one, two] = &specs;
         let made =
             tokio::join!(hypervisors.warm.create(one, progress), hypervisors.warm.create(two, progress));
-        let (booted, machines) = both(made, specs).await?;
+        let (booted, vms) = both(made, specs).await?;
         let mut done = Outcome::of_boot(&booted[0], Rung::ImageTemplate);
         let other = Outcome::of_boot(&booted[1], Rung::ImageTemplate);
         done.time = done.time.max(other.time);
         done.complaint = done.complaint.or(other.complaint);
         done.detail = "two at once".to_owned();
         if done.complaint.is_none() {
-            done.checks = self.examine_both(Origin::ImageTemplate, &machines, None, None, progress).await;
+            done.checks = self.examine_both(Origin::ImageTemplate, &vms, None, None, progress).await;
         }
-        let [source, sibling] = machines;
-        sibling.machine.kill().await;
+        let [source, sibling] = vms;
+        sibling.vm.kill().await;
         if let Ok(old) = self.source() {
-            old.machine.kill().await;
+            old.vm.kill().await;
         }
-        self.source = Some(SourceWorkspace { spec: source.spec, machine: Some(source.machine) });
+        self.source = Some(SourceWorkspace { spec: source.spec, vm: Some(source.vm) });
         Ok(done)
     }
 
@@ -97,15 +97,15 @@ impl LadderRun {
         nobody.identity.hostname = "standby".to_owned();
         let booted = hypervisors.warm.create(&nobody, progress).await?;
         let began = Instant::now();
-        let running = Running { spec, machine: booted.machine };
-        let handed_over = hypervisors.warm.identify(&running.spec, &running.machine).await;
+        let running = Running { spec, vm: booted.vm };
+        let handed_over = hypervisors.warm.identify(&running.spec, &running.vm).await;
         let mut done = Outcome { time: began.elapsed(), ..Outcome::default() };
         if handed_over.is_ok() {
             let siblings = vec![sibling.guest()];
             let subject = Subject { siblings, ..Subject::alone(Origin::Pool, running.guest()) };
             done.checks = self.examine(&subject, progress).await;
         }
-        running.machine.kill().await;
+        running.vm.kill().await;
         handed_over?;
         Ok(done)
     }
@@ -114,20 +114,18 @@ impl LadderRun {
 /// Returns two VMs or none: if one failed to start, the other is killed.
 pub(super) async fn both<E: std::error::Error>(
     made: (Result<Booted, E>, Result<Booted, E>),
-    specs: [MachineSpec; 2],
+    specs: [VmSpec; 2],
 ) -> Result<([Booted; 2], [Running; 2]), Finding> {
     let booted = match made {
         (Ok(one), Ok(two)) => [one, two],
         (Ok(one), Err(error)) | (Err(error), Ok(one)) => {
-            one.machine.kill().await;
+            one.vm.kill().await;
             return Err(error.into());
         }
         (Err(error), Err(_)) => return Err(error.into()),
     };
     let [one, two] = specs;
-    let machines = [
-        Running { spec: one, machine: booted[0].machine.clone() },
-        Running { spec: two, machine: booted[1].machine.clone() },
-    ];
-    Ok((booted, machines))
+    let vms =
+        [Running { spec: one, vm: booted[0].vm.clone() }, Running { spec: two, vm: booted[1].vm.clone() }];
+    Ok((booted, vms))
 }

@@ -11,7 +11,7 @@ use crate::proof::before::Before;
 use crate::proof::check::Origin;
 use crate::proof::suite::{Parent, Subject};
 use crate::proof::verdict::Finding;
-use crate::spec::{MachineSpec, Rung};
+use crate::spec::{Rung, VmSpec};
 
 impl LadderRun {
     pub(super) async fn memory_forks(&mut self, progress: &Progress) -> Result<Outcome, Finding> {
@@ -24,7 +24,7 @@ impl LadderRun {
         let warm = &hypervisors.warm;
         let [one, two] = &specs;
         let made = tokio::join!(warm.create_branch(one, progress), warm.create_branch(two, progress));
-        let (booted, machines) = both(made, specs).await?;
+        let (booted, vms) = both(made, specs).await?;
         let (mut done, other) =
             (Outcome::of_boot(&booted[0], Rung::Memory), Outcome::of_boot(&booted[1], Rung::Memory));
         done.time = began.elapsed();
@@ -34,10 +34,10 @@ impl LadderRun {
             let source = self.source().ok();
             let parent = parent(source.as_ref(), self.source_before.as_ref());
             let before = Some(&taken.before);
-            done.checks = self.examine_both(Origin::MemoryFork, &machines, before, parent, progress).await;
+            done.checks = self.examine_both(Origin::MemoryFork, &vms, before, parent, progress).await;
         }
-        let [fork, sibling] = machines;
-        sibling.machine.kill().await;
+        let [fork, sibling] = vms;
+        sibling.vm.kill().await;
         self.fork = Some(fork);
         Ok(done)
     }
@@ -48,7 +48,7 @@ impl LadderRun {
         self.branch_of_source(&taken, &spec).await?;
         let booted = hypervisors.warm.create_branch(&spec, progress).await?;
         let mut done = Outcome { time: began.elapsed(), ..Outcome::of_boot(&booted, Rung::BareTemplate) };
-        let fork = Running { spec, machine: booted.machine };
+        let fork = Running { spec, vm: booted.vm };
         if done.complaint.is_none() {
             let source = self.source().ok();
             let parent = parent(source.as_ref(), self.source_before.as_ref());
@@ -56,7 +56,7 @@ impl LadderRun {
             let subject = Subject { before: Some(&taken.before), parent, ..alone };
             done.checks = self.examine(&subject, progress).await;
         }
-        fork.machine.kill().await;
+        fork.vm.kill().await;
         Ok(done)
     }
 
@@ -65,8 +65,8 @@ impl LadderRun {
         let fork = self.fork.clone().ok_or_else(|| Finding::untried("no fork started"))?;
         let (hypervisors, spec) = (self.hypervisors()?, self.spec()?);
         if let Some(source) = self.source.take() {
-            if let Some(machine) = &source.machine {
-                machine.kill().await;
+            if let Some(vm) = &source.vm {
+                vm.kill().await;
             }
             files::remove_dir(&source.spec.data_dir)?;
         }
@@ -80,18 +80,18 @@ impl LadderRun {
         let booted = hypervisors.warm.create_branch(&spec, progress).await?;
         let mut done = Outcome { time: began.elapsed(), ..Outcome::of_boot(&booted, Rung::Memory) };
         done.detail = format!("the first VM was destroyed before; {}", describe_pause(pause));
-        let child = Running { spec, machine: booted.machine };
+        let child = Running { spec, vm: booted.vm };
         if done.complaint.is_none() {
             let parent = parent(Some(&fork), Some(&taken.before));
             let alone = Subject::alone(Origin::ForkOfFork, child.guest());
             let subject = Subject { before: Some(&taken.before), parent, ..alone };
             done.checks = self.examine(&subject, progress).await;
         }
-        child.machine.kill().await;
+        child.vm.kill().await;
         Ok(done)
     }
 
-    async fn branch_of_source(&self, taken: &TakenSnapshot, fork: &MachineSpec) -> Result<(), Finding> {
+    async fn branch_of_source(&self, taken: &TakenSnapshot, fork: &VmSpec) -> Result<(), Finding> {
         let source = self.source.as_ref().ok_or_else(|| Finding::untried("there is nothing to fork"))?;
         Ok(self.hypervisors()?.warm.branch(&source.spec, taken.id, fork).await?)
     }

@@ -41,8 +41,7 @@ impl LadderRun {
         let hypervisors = self.hypervisors()?;
         let before = Before::leave(source.guest(), with_memory).await?;
         let (id, began) = (SnapshotId::random(), Instant::now());
-        let pause =
-            hypervisors.warm.snapshot(&source.spec, &source.machine, id, with_memory, progress).await?;
+        let pause = hypervisors.warm.snapshot(&source.spec, &source.vm, id, with_memory, progress).await?;
         Ok((TakenSnapshot { id, before }, began.elapsed(), pause))
     }
 
@@ -58,8 +57,8 @@ impl LadderRun {
         };
         let taken = taken.clone().ok_or_else(|| Finding::untried("no snapshot was taken"))?;
         let source = self.source.as_mut().ok_or_else(|| Finding::untried("no VM started"))?;
-        if let Some(machine) = source.machine.take() {
-            machine.kill().await;
+        if let Some(vm) = source.vm.take() {
+            vm.kill().await;
         }
         let booted = hypervisors.warm.restore(&source.spec, taken.id, progress).await?;
         // If the processes were not restored, later checks do not expect them either.

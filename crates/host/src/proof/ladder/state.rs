@@ -14,7 +14,6 @@ use super::boots::Template;
 use super::outcome::Outcome;
 use crate::agent::NetworkIdentity;
 use crate::hypervisor::{Hypervisor, HypervisorSettings};
-use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::proof::before::Before;
 use crate::proof::check::Origin;
@@ -24,7 +23,8 @@ use crate::proof::step::{Step, StepResult};
 use crate::proof::suite::{Parent, Subject, examine};
 use crate::proof::verdict::{CheckResult, Finding, merge};
 use crate::qemu::argv::Card;
-use crate::spec::{BaseImage, Booted, Identity, MachineSpec, OnSpawn, Rung};
+use crate::spec::{BaseImage, Booted, Identity, OnSpawn, Rung, VmSpec};
+use crate::vm::Vm;
 
 /// The time for the guest's processes and its file system to end in order.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
@@ -70,21 +70,21 @@ pub(super) struct Hypervisors {
 
 #[derive(Clone, Debug)]
 pub(super) struct Running {
-    pub(super) spec: MachineSpec,
-    pub(super) machine: Machine,
+    pub(super) spec: VmSpec,
+    pub(super) vm: Vm,
 }
 
 impl Running {
     pub(super) fn guest(&self) -> Guest<'_> {
-        Guest { spec: &self.spec, machine: &self.machine }
+        Guest { spec: &self.spec, vm: &self.vm }
     }
 }
 
 /// A workspace's disk, and its VM if it runs.
 #[derive(Debug)]
 pub(super) struct SourceWorkspace {
-    pub(super) spec: MachineSpec,
-    pub(super) machine: Option<Machine>,
+    pub(super) spec: VmSpec,
+    pub(super) vm: Option<Vm>,
 }
 
 #[derive(Clone, Debug)]
@@ -141,9 +141,9 @@ impl LadderRun {
 
     /// Ends the VMs that still run.
     pub async fn finish(self) {
-        let source = self.source.and_then(|source| source.machine);
-        for machine in source.into_iter().chain(self.fork.map(|fork| fork.machine)) {
-            machine.kill().await;
+        let source = self.source.and_then(|source| source.vm);
+        for vm in source.into_iter().chain(self.fork.map(|fork| fork.vm)) {
+            vm.kill().await;
         }
     }
 
@@ -154,16 +154,16 @@ impl LadderRun {
     /// The VM for the next steps.
     pub(super) fn source(&self) -> Result<Running, Finding> {
         let source = self.source.as_ref().ok_or_else(|| Finding::untried("no VM started"))?;
-        match &source.machine {
-            Some(machine) => Ok(Running { spec: source.spec.clone(), machine: machine.clone() }),
+        match &source.vm {
+            Some(vm) => Ok(Running { spec: source.spec.clone(), vm: vm.clone() }),
             None => Err(Finding::untried("the VM did not start again")),
         }
     }
 
-    pub(super) fn spec(&mut self) -> Result<MachineSpec, Finding> {
+    pub(super) fn spec(&mut self) -> Result<VmSpec, Finding> {
         let id = WorkspaceId::random();
         let (plan, address) = (&self.plan, self.addresses.take()?);
-        Ok(MachineSpec {
+        Ok(VmSpec {
             id,
             resources: plan.resources,
             base_image: plan.image.clone(),
@@ -187,8 +187,8 @@ impl LadderRun {
     }
 
     pub(super) async fn stop_source(&mut self) {
-        if let Some(machine) = self.source.as_mut().and_then(|source| source.machine.take()) {
-            machine.shutdown(SHUTDOWN_GRACE).await;
+        if let Some(vm) = self.source.as_mut().and_then(|source| source.vm.take()) {
+            vm.shutdown(SHUTDOWN_GRACE).await;
         }
     }
 
@@ -203,7 +203,7 @@ impl LadderRun {
     ) -> Result<Outcome, Finding> {
         let mut done = Outcome::of_boot(&booted, wanted);
         if let Some(source) = &mut self.source {
-            source.machine = Some(booted.machine);
+            source.vm = Some(booted.vm);
         }
         if done.complaint.is_none() {
             let source = self.source()?;
@@ -222,15 +222,15 @@ impl LadderRun {
     pub(super) async fn examine_both(
         &self,
         origin: Origin,
-        machines: &[Running; 2],
+        vms: &[Running; 2],
         before: Option<&Before>,
         parent: Option<Parent<'_>>,
         progress: &Progress,
     ) -> Vec<CheckResult> {
         let subject = |one: usize, other: usize| Subject {
             origin,
-            guest: machines[one].guest(),
-            siblings: vec![machines[other].guest()],
+            guest: vms[one].guest(),
+            siblings: vec![vms[other].guest()],
             before,
             parent,
         };

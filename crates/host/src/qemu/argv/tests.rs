@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use super::*;
 
-fn machine<'a>(memory: Memory, begin: Begin, dir: &'a Path) -> Machine<'a> {
-    Machine {
+fn vm<'a>(memory: Memory, begin: Begin, dir: &'a Path) -> Vm<'a> {
+    Vm {
         qemu: QemuVersion { major: 10, minor: 0 },
         accelerator: Chosen::Tcg,
         id: "0f8fad5b-d9cb-469f-a165-70867728950e".parse().unwrap(),
@@ -40,9 +40,9 @@ fn socket() -> &'static Card {
     &SOCKET
 }
 
-fn lines(machine: &Machine<'_>) -> String {
+fn lines(vm: &Vm<'_>) -> String {
     let mut text = String::new();
-    for arg in argv(machine) {
+    for arg in argv(vm) {
         let arg = arg.into_string().unwrap();
         text += if arg.starts_with('-') { "\n" } else { " " };
         text += &arg;
@@ -52,21 +52,21 @@ fn lines(machine: &Machine<'_>) -> String {
 
 #[test]
 fn boot_command_line_matches_golden() {
-    let boot = machine(Memory::Private, Begin::Boot, Path::new("/run/a/0f8fad5b"));
+    let boot = vm(Memory::Private, Begin::Boot, Path::new("/run/a/0f8fad5b"));
     assert_eq!(lines(&boot), include_str!("golden/boot.txt"));
 }
 
 #[test]
 fn restore_command_line_matches_golden() {
     let ram = Memory::Template("/data/templates/t/ram".into());
-    let restore = machine(ram, Begin::Restore, Path::new("/run/a/0f8fad5b"));
+    let restore = vm(ram, Begin::Restore, Path::new("/run/a/0f8fad5b"));
     assert_eq!(lines(&restore), include_str!("golden/restore.txt"));
 }
 
 #[test]
 fn kvm_command_line_on_oldest_qemu_matches_golden() {
     let ram = Memory::Recorded("/data/templates/t/ram".into());
-    let mut old = machine(ram, Begin::Boot, Path::new("/run/a/0f8fad5b"));
+    let mut old = vm(ram, Begin::Boot, Path::new("/run/a/0f8fad5b"));
     old.accelerator = Chosen::Kvm;
     old.qemu = QemuVersion { major: 8, minor: 2 };
     old.layers = &[];
@@ -78,8 +78,8 @@ fn kvm_command_line_on_oldest_qemu_matches_golden() {
 fn bridge_changes_only_the_netdev_option() {
     let dir = Path::new("/run/a/0f8fad5b");
     let card = Card::Tap("aiso0f8fad5b".to_owned());
-    let at_socket = machine(Memory::Private, Begin::Boot, dir);
-    let at_bridge = lines(&Machine { card: &card, card_fd: Some(17), ..at_socket.clone() });
+    let at_socket = vm(Memory::Private, Begin::Boot, dir);
+    let at_bridge = lines(&Vm { card: &card, card_fd: Some(17), ..at_socket.clone() });
     let at_socket = lines(&at_socket);
     let differing: Vec<&str> =
         at_bridge.lines().filter(|line| !at_socket.lines().any(|other| other == *line)).collect();
@@ -89,8 +89,8 @@ fn bridge_changes_only_the_netdev_option() {
 #[test]
 fn restore_differs_only_in_memory_and_start() {
     let dir = Path::new("/run/a/0f8fad5b");
-    let save = lines(&machine(Memory::Recorded("/t/ram".into()), Begin::Boot, dir));
-    let restore = lines(&machine(Memory::Template("/t/ram".into()), Begin::Restore, dir));
+    let save = lines(&vm(Memory::Recorded("/t/ram".into()), Begin::Boot, dir));
+    let restore = lines(&vm(Memory::Template("/t/ram".into()), Begin::Restore, dir));
     let differing: Vec<&str> =
         restore.lines().filter(|line| !save.lines().any(|other| other == *line)).collect();
     assert_eq!(differing.len(), 3, "{differing:?}");
@@ -100,7 +100,7 @@ fn restore_differs_only_in_memory_and_start() {
 
 #[test]
 fn special_characters_in_paths_stay_quoted() {
-    let mut odd = machine(Memory::Private, Begin::Boot, Path::new("/run/a,b"));
+    let mut odd = vm(Memory::Private, Begin::Boot, Path::new("/run/a,b"));
     let card = Card::Socket("/run/a,b=\"c\"/n-0f8fad5b".into());
     odd.card = &card;
     let args: Vec<String> = argv(&odd).into_iter().map(|arg| arg.into_string().unwrap()).collect();
@@ -111,7 +111,7 @@ fn special_characters_in_paths_stay_quoted() {
 
 #[test]
 fn two_gib_vm_leaves_room_for_tables() {
-    let mut large = machine(Memory::Private, Begin::Boot, Path::new("/run/a/0f8fad5b"));
+    let mut large = vm(Memory::Private, Begin::Boot, Path::new("/run/a/0f8fad5b"));
     large.shape.memory_mb = 2048;
     let text = lines(&large);
     assert!(text.contains("\n-m 2097144K\n") && text.contains("\"size\":2147475456"), "{text}");
@@ -121,12 +121,11 @@ fn two_gib_vm_leaves_room_for_tables() {
 fn guests_get_virtualization_and_counters_only_when_configured() {
     let dir = Path::new("/run/a/0f8fad5b");
     for accelerator in [Chosen::Kvm, Chosen::Tcg] {
-        let plain = Machine { accelerator, ..machine(Memory::Private, Begin::Boot, dir) };
-        let processor = |machine: &Machine<'_>| {
-            lines(machine).lines().find(|line| line.starts_with("-cpu")).unwrap().to_owned()
-        };
+        let plain = Vm { accelerator, ..vm(Memory::Private, Begin::Boot, dir) };
+        let processor =
+            |vm: &Vm<'_>| lines(vm).lines().find(|line| line.starts_with("-cpu")).unwrap().to_owned();
         assert!(processor(&plain).ends_with(",vmx=off,svm=off,pmu=off"), "{}", processor(&plain));
-        let nested = Machine { nested: true, ..plain };
+        let nested = Vm { nested: true, ..plain };
         assert!(!processor(&nested).contains(','), "{}", processor(&nested));
     }
 }

@@ -33,14 +33,14 @@ pub(super) fn status(team: &TeamInfo) -> Value {
 }
 
 fn member(member: &MemberInfo) -> Value {
-    let machine = member.workspace.as_ref();
+    let vm = member.workspace.as_ref();
     json!({
         "name": member.name,
         "role": member.role,
-        "workspace_id": machine.map(|machine| machine.id),
+        "workspace_id": vm.map(|vm| vm.id),
         "workspace_name": member.workspace_name,
-        "ip": machine.map(|machine| machine.ip),
-        "workspace_state": machine.map_or("destroyed", |machine| state(machine.state)),
+        "ip": vm.map(|vm| vm.ip),
+        "workspace_state": vm.map_or("destroyed", |vm| state(vm.state)),
         "agent_status": member.status.as_str(),
     })
 }

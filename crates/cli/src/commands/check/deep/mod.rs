@@ -43,10 +43,10 @@ pub(super) fn run(context: &Context, dir: Option<&Path>, as_json: bool) -> Resul
     let result = runtime::block_on(deep.run());
     // The directories are removed before the result is printed.
     drop(scratch);
-    let (rungs, machine) = result??;
+    let (rungs, vm) = result??;
     let time = began.elapsed();
     if as_json {
-        output::json(&report::json(&rungs, time, machine))?;
+        output::json(&report::json(&rungs, time, vm))?;
     } else {
         output::line("")?;
         output::line(&report::summary(&rungs, time))?;
@@ -79,7 +79,7 @@ impl DeepCheck<'_> {
             return Ok((rungs, Value::Null));
         };
         let plan = self.plan(&files, image);
-        let machine = json!({
+        let vm = json!({
             "image": plan.image.name.to_string(),
             "vcpus": plan.resources.vcpus,
             "memory_mb": plan.resources.memory_mb,
@@ -102,7 +102,7 @@ impl DeepCheck<'_> {
             rungs.push(rung);
         }
         run.finish().await;
-        Ok((rungs, machine))
+        Ok((rungs, vm))
     }
 
     fn show(&self, rung: &Rung) -> Result<(), Failure> {

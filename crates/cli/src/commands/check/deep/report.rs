@@ -124,11 +124,11 @@ pub(super) fn summary(rungs: &[Rung], time: Duration) -> String {
     format!("{} of {all} rungs failed ({}){untried}.", names.len(), names.join(", "))
 }
 
-pub(super) fn json(rungs: &[Rung], time: Duration, machine: Value) -> Value {
+pub(super) fn json(rungs: &[Rung], time: Duration, vm: Value) -> Value {
     json!({
         "ok": all_passed(rungs),
         "seconds": time.as_secs_f64(),
-        "machine": machine,
+        "machine": vm,
         "rungs": rungs.iter().map(rung_json).collect::<Vec<_>>(),
     })
 }
@@ -183,10 +183,9 @@ mod tests {
 
     #[test]
     fn failed_rung_row_gives_reason_and_notes() {
-        let failed =
-            Verdict::Failed { reason: "the machine ended; the console ends with:\npanic".to_owned() };
+        let failed = Verdict::Failed { reason: "the VM ended; the console ends with:\npanic".to_owned() };
         let shown = row(&Rung { notes: vec!["WARN slow".to_owned()], ..rung(failed) });
-        let expected = "cold boot            FAIL          8.2 s  the machine ended; the console ends with:\n    \
+        let expected = "cold boot            FAIL          8.2 s  the VM ended; the console ends with:\n    \
                         panic\n    note: WARN slow";
         assert_eq!(shown, expected);
     }

@@ -14,7 +14,7 @@ use agentiso_core::ids::WorkspaceId;
 use agentiso_host::files;
 use agentiso_host::process::Process;
 use agentiso_host::strays;
-use agentiso_host::{MachineRecord, OnSpawn};
+use agentiso_host::{OnSpawn, VmRecord};
 use rustix::fs::{FlockOperation, flock};
 
 use super::super::host::MAX_SOCKET_PATH;
@@ -36,7 +36,7 @@ const STALE: Duration = Duration::from_secs(10);
 pub(super) struct Scratch {
     data: PathBuf,
     run: PathBuf,
-    machines: Arc<Mutex<Vec<MachineRecord>>>,
+    vms: Arc<Mutex<Vec<VmRecord>>>,
     /// Tells other checks that the directory is in use, for as long as this process lives.
     _lock: File,
 }
@@ -59,7 +59,7 @@ impl Scratch {
             .map_err(|error| Failure::new(format!("cannot create {}: {error}", data.display())))?;
         files::make_private_dir(&data)?;
         let lock = File::open(&data)?;
-        let scratch = Self { run: run_dir(&paths.run, &id), data, machines: Arc::default(), _lock: lock };
+        let scratch = Self { run: run_dir(&paths.run, &id), data, vms: Arc::default(), _lock: lock };
         flock(&scratch._lock, FlockOperation::NonBlockingLockExclusive)?;
         files::make_private_dir(&scratch.run)?;
         Ok(scratch)
@@ -75,9 +75,9 @@ impl Scratch {
 
     /// Records every VM that is started, so that drop can end it.
     pub(super) fn on_spawn(&self) -> OnSpawn {
-        let machines = Arc::clone(&self.machines);
+        let vms = Arc::clone(&self.vms);
         OnSpawn::new(move |record| {
-            machines.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+            vms.lock().unwrap_or_else(PoisonError::into_inner).push(record);
             Box::pin(std::future::ready(()))
         })
     }
@@ -85,9 +85,9 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let machines = std::mem::take(&mut *self.machines.lock().unwrap_or_else(PoisonError::into_inner));
+        let vms = std::mem::take(&mut *self.vms.lock().unwrap_or_else(PoisonError::into_inner));
         if let Ok(runtime) = runtime::runtime() {
-            runtime.block_on(kill_all(&machines));
+            runtime.block_on(kill_all(&vms));
         }
         for dir in [&self.run, &self.data] {
             if let Err(error) = files::remove_dir(dir) {
@@ -97,8 +97,8 @@ impl Drop for Scratch {
     }
 }
 
-async fn kill_all(machines: &[MachineRecord]) {
-    for record in machines {
+async fn kill_all(vms: &[VmRecord]) {
+    for record in vms {
         // A process that cannot be found has ended.
         if let Ok(Some(process)) = Process::find(record) {
             process.kill();
@@ -142,8 +142,8 @@ fn remove_stale(parent: &Path, run: &Path) {
             continue;
         }
         let run = run_dir(run, id);
-        let machines = strays::find_strays(&run, &HashSet::new()).unwrap_or_default();
-        let records: Vec<_> = machines.into_iter().map(|stray| stray.record).collect();
+        let vms = strays::find_strays(&run, &HashSet::new()).unwrap_or_default();
+        let records: Vec<_> = vms.into_iter().map(|stray| stray.record).collect();
         if let Ok(runtime) = runtime::runtime() {
             runtime.block_on(kill_all(&records));
         }

@@ -10,10 +10,10 @@ use futures::stream::FuturesUnordered;
 
 use super::PORT;
 use super::inbox_server::InboxServer;
-use crate::machines::{AgentFailure, GuestAgent, LocalConnections};
 use crate::runner::Live;
 use crate::session::teams::tasks;
 use crate::shared::Shared;
+use crate::vms::{AgentFailure, GuestAgent, LocalConnections};
 
 /// Delay between attempts to listen: another program of the guest may have the port, and nothing tells when it is free.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -25,13 +25,13 @@ pub(in crate::session::teams) fn attend(shared: &Arc<Shared>, id: WorkspaceId) {
     let server = InboxServer::new(shared, id);
     tasks::spawn(shared, async move {
         loop {
-            let machine = match &*live.borrow_and_update() {
-                Live::Up(machine) => Some(Arc::clone(machine)),
+            let vm = match &*live.borrow_and_update() {
+                Live::Up(vm) => Some(Arc::clone(vm)),
                 Live::Down | Live::Attaching => None,
             };
             let serving = async {
-                match machine {
-                    Some(machine) => serve(&*machine.agent(), &server).await,
+                match vm {
+                    Some(vm) => serve(&*vm.agent(), &server).await,
                     None => std::future::pending().await,
                 }
             };

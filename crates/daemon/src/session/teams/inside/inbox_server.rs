@@ -17,11 +17,11 @@ use serde_json::json;
 use super::PORT;
 use super::lent_messages::LentMessages;
 use crate::error::OpError;
-use crate::machines::LocalConnection;
 use crate::mail::Slot;
 use crate::registry::SessionKind;
 use crate::session::{Sent, Session};
 use crate::shared::Shared;
+use crate::vms::LocalConnection;
 
 /// Bytes of the longest message with every character escaped, and its surrounding JSON.
 const MAX_BODY: usize = 6 * MAX_CONTENT + 4096;

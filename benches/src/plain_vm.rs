@@ -1,4 +1,4 @@
-//! QEMU without agentiso: the same kernel, `-machine` and processor, and an initramfs with only busybox.
+//! QEMU without agentiso: the same kernel, `-vm` and processor, and an initramfs with only busybox.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use cpio::newc::{self, ModeFileType};
 
-use crate::machine_line::MachineLine;
 use crate::program::{self, Running};
+use crate::vm_line::VmLine;
 
 /// The text that the guest prints when it is up.
 const READY: &[u8] = b"READY";
@@ -38,7 +38,7 @@ exec $b cat <&3 >&3
 ";
 
 /// A VM that has printed [`READY`].
-pub(crate) struct PlainMachine {
+pub(crate) struct PlainVm {
     pub(crate) boot: Duration,
     _running: Running,
 }
@@ -46,13 +46,13 @@ pub(crate) struct PlainMachine {
 /// The options that all plain VMs of a run share.
 #[derive(Debug)]
 pub(crate) struct Plain {
-    line: MachineLine,
+    line: VmLine,
     dir: PathBuf,
 }
 
 impl Plain {
     /// Takes all options except devices and initramfs from the VM of a workspace.
-    pub(crate) fn like(line: MachineLine, dir: &Path) -> Result<Self> {
+    pub(crate) fn like(line: VmLine, dir: &Path) -> Result<Self> {
         let busybox = busybox()?;
         let plain = Self { line, dir: dir.to_owned() };
         plain.write_initramfs("plain.cpio", INIT, &[("bin/busybox", &busybox)])?;
@@ -99,21 +99,21 @@ impl Plain {
     }
 
     /// Boots until the first user-space program prints its line.
-    pub(crate) fn boot(&self) -> Result<PlainMachine> {
+    pub(crate) fn boot(&self) -> Result<PlainVm> {
         boot(self.command("plain.cpio")?)
     }
 
     /// Boots a VM that echoes its input, and connects to it.
-    pub(crate) fn boot_echo(&self) -> Result<(PlainMachine, Echo)> {
+    pub(crate) fn boot_echo(&self) -> Result<(PlainVm, Echo)> {
         let socket = self.dir.join("echo.sock");
         let mut command = self.command("echo.cpio")?;
         command.args(["-device", "virtio-serial-device,max_ports=2", "-chardev"]);
         command.arg(format!("socket,id=echo,path={},server=on,wait=off", socket.display()));
         command.args(["-device", "virtserialport,nr=1,chardev=echo,name=echo"]);
-        let machine = boot(command)?;
+        let vm = boot(command)?;
         let stream = UnixStream::connect(&socket).context("connecting to the echo")?;
         stream.set_read_timeout(Some(ECHO_LIMIT)).context("setting a deadline")?;
-        Ok((machine, Echo(stream)))
+        Ok((vm, Echo(stream)))
     }
 }
 
@@ -133,7 +133,7 @@ impl Echo {
     }
 }
 
-fn boot(mut command: Command) -> Result<PlainMachine> {
+fn boot(mut command: Command) -> Result<PlainVm> {
     let start = Instant::now();
     let child = command
         .stdin(Stdio::null())
@@ -162,9 +162,9 @@ fn boot(mut command: Command) -> Result<PlainMachine> {
     });
     let Ok(boot) = ready.recv_timeout(BOOT_LIMIT) else {
         let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        bail!("the plain machine did not boot; its console: {}", String::from_utf8_lossy(&seen));
+        bail!("the plain VM did not boot; its console: {}", String::from_utf8_lossy(&seen));
     };
-    Ok(PlainMachine { boot, _running: running })
+    Ok(PlainVm { boot, _running: running })
 }
 
 /// A statically linked busybox.

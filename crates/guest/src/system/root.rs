@@ -15,7 +15,7 @@ use rustix::fs::{ext4_ioc_resize_fs, statfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
 use rustix::process::{chdir, chroot};
 
-use super::error::{MachineError, Step as _};
+use super::error::{Step as _, SystemError};
 use super::modules;
 use super::uevent::wait_for;
 
@@ -37,18 +37,15 @@ const RUN_OPTIONS: &std::ffi::CStr = c"mode=0755,size=20%";
 const EXT4_OPTIONS: &std::ffi::CStr = c"discard,noinit_itable,no_prefetch_block_bitmaps";
 
 /// Mounts the disk and makes it the root. Returns its size.
-pub(super) fn attach(
-    initramfs: BorrowedFd<'_>,
-    request: &v1::AttachRootRequest,
-) -> Result<u64, MachineError> {
+pub(super) fn attach(initramfs: BorrowedFd<'_>, request: &v1::AttachRootRequest) -> Result<u64, SystemError> {
     let device = disk_name(&request.device)?;
     if request.fstype != "ext4" {
-        return Err(MachineError::invalid("the file system", &request.fstype));
+        return Err(SystemError::invalid("the file system", &request.fstype));
     }
     modules::load(initramfs, "virtio_blk")?;
     let found = wait_for(DISK_DEADLINE, || Path::new(&request.device).exists().then_some(()));
     if found.step("waiting for the disk")?.is_none() {
-        return Err(MachineError::NoDevice { device: request.device.clone() });
+        return Err(SystemError::NoDevice { device: request.device.clone() });
     }
     fs::create_dir_all(NEW_ROOT).step("making a mount point")?;
     mount(request.device.as_str(), NEW_ROOT, "ext4", MountFlags::NOATIME, Some(EXT4_OPTIONS))
@@ -64,7 +61,7 @@ pub(super) fn attach(
 }
 
 /// Does everything that can fail because of the disk's content.
-fn prepare(device: &str, grow_wanted: bool) -> Result<u64, MachineError> {
+fn prepare(device: &str, grow_wanted: bool) -> Result<u64, SystemError> {
     let size = if grow_wanted { grow(device, Path::new(NEW_ROOT))? } else { size_of(Path::new(NEW_ROOT))? };
     for name in MOVED.into_iter().chain(["run", "tmp", "root"]) {
         match fs::create_dir(Path::new(NEW_ROOT).join(name)) {
@@ -77,7 +74,7 @@ fn prepare(device: &str, grow_wanted: bool) -> Result<u64, MachineError> {
     Ok(size)
 }
 
-fn enter() -> Result<(), MachineError> {
+fn enter() -> Result<(), SystemError> {
     for name in MOVED {
         mount_move(format!("/{name}"), format!("{NEW_ROOT}/{name}")).step("moving a file system")?;
     }
@@ -91,16 +88,16 @@ fn enter() -> Result<(), MachineError> {
 }
 
 /// Grows the root to its disk, once that has the expected size.
-pub(super) fn grow_attached(device: &str, expected: u64) -> Result<u64, MachineError> {
+pub(super) fn grow_attached(device: &str, expected: u64) -> Result<u64, SystemError> {
     let device = disk_name(device)?;
     let enough = wait_for(DISK_DEADLINE, || disk_size(device).ok().filter(|size| *size >= expected));
     if enough.step("waiting for the size of the disk")?.is_none() {
-        return Err(MachineError::DiskSize { actual: disk_size(device)?, expected });
+        return Err(SystemError::DiskSize { actual: disk_size(device)?, expected });
     }
     grow(device, Path::new("/"))
 }
 
-fn grow(device: &str, root: &Path) -> Result<u64, MachineError> {
+fn grow(device: &str, root: &Path) -> Result<u64, SystemError> {
     let file = File::open(root).step("opening the root directory")?;
     let block = block_size(root)?;
     let blocks = disk_size(device)? / block;
@@ -111,33 +108,33 @@ fn grow(device: &str, root: &Path) -> Result<u64, MachineError> {
     }
 }
 
-fn block_size(root: &Path) -> Result<u64, MachineError> {
+fn block_size(root: &Path) -> Result<u64, SystemError> {
     let found = statfs(root).step("looking at the file system")?;
     u64::try_from(found.f_bsize)
         .ok()
         .filter(|size| *size > 0)
-        .ok_or_else(|| MachineError::invalid("the block size", found.f_bsize.to_string()))
+        .ok_or_else(|| SystemError::invalid("the block size", found.f_bsize.to_string()))
 }
 
 /// Size of the file system as programs see it, without its own tables.
-pub(super) fn size_of(root: &Path) -> Result<u64, MachineError> {
+pub(super) fn size_of(root: &Path) -> Result<u64, SystemError> {
     let found = statfs(root).step("looking at the file system")?;
     Ok(found.f_blocks.saturating_mul(block_size(root)?))
 }
 
-fn disk_size(device: &str) -> Result<u64, MachineError> {
+fn disk_size(device: &str) -> Result<u64, SystemError> {
     let text =
         fs::read_to_string(format!("/sys/class/block/{device}/size")).step("reading the disk's size")?;
     let sectors: u64 =
-        text.trim().parse().map_err(|_| MachineError::invalid("the disk's size", text.trim()))?;
+        text.trim().parse().map_err(|_| SystemError::invalid("the disk's size", text.trim()))?;
     Ok(sectors.saturating_mul(512))
 }
 
 /// The name of a disk's device file directly below `/dev`; any other path is refused.
-fn disk_name(device: &str) -> Result<&str, MachineError> {
+fn disk_name(device: &str) -> Result<&str, SystemError> {
     let name = device.strip_prefix("/dev/").unwrap_or_default();
     let plain = !name.is_empty() && name.len() < 32 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if plain { Ok(name) } else { Err(MachineError::invalid("the device", device)) }
+    if plain { Ok(name) } else { Err(SystemError::invalid("the device", device)) }
 }
 
 #[cfg(test)]

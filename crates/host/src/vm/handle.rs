@@ -19,7 +19,7 @@ use super::logs;
 use super::recorder::Recorder;
 use crate::agent::{AgentClient, AgentError};
 use crate::files;
-use crate::process::{MachineRecord, Process};
+use crate::process::{Process, VmRecord};
 use crate::qmp::{Event, QmpClient, QmpError, ShutdownCause};
 
 /// QEMU closes its control socket as it exits; its announcement has been read by then.
@@ -58,7 +58,7 @@ pub(crate) struct Parts {
 
 /// A running VM. Clones share it; after the last one is dropped, QEMU runs on unwatched.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct Vm {
     inner: Arc<Inner>,
 }
 
@@ -75,7 +75,7 @@ struct Inner {
     _watcher: AbortOnDropHandle<()>,
 }
 
-impl Machine {
+impl Vm {
     pub(crate) fn new(parts: Parts) -> Self {
         let (sender, exit) = watch::channel(None);
         let stall = Arc::new(watch::Sender::new(None));
@@ -116,7 +116,7 @@ impl Machine {
         self.inner.id
     }
 
-    pub fn record(&self) -> &MachineRecord {
+    pub fn record(&self) -> &VmRecord {
         self.inner.process.record()
     }
 
@@ -145,7 +145,7 @@ impl Machine {
     }
 
     /// Resolves with the reason when the guest is stopped involuntarily. It loses nothing and goes on after
-    /// [`Machine::wake`]; if its writes still find no space, it stops again.
+    /// [`Vm::wake`]; if its writes still find no space, it stops again.
     pub async fn stalled(&self) -> String {
         let mut stalled = self.inner.stall.subscribe();
         loop {
@@ -444,7 +444,7 @@ mod tests {
             cell: crate::jail::Cell::open(),
         };
         let qmp = stopped_qemu(2).await;
-        let machine = Machine::new(Parts {
+        let vm = Vm::new(Parts {
             id: WorkspaceId::random(),
             process: launch.spawn().unwrap(),
             events: qmp.events(),
@@ -457,20 +457,20 @@ mod tests {
             console_log: dir.path().join("console.log"),
             stderr_log: dir.path().join("stderr.log"),
         });
-        assert!(machine.stalled().now_or_never().is_none());
+        assert!(vm.stalled().now_or_never().is_none());
         // As at the end of a snapshot, and then an attempt to repair it.
-        assert!(machine.resume().await.is_err());
-        assert!(machine.wake().await.is_err());
-        let reason = machine.stalled().now_or_never().expect("a waiter is told");
+        assert!(vm.resume().await.is_err());
+        assert!(vm.wake().await.is_err());
+        let reason = vm.stalled().now_or_never().expect("a waiter is told");
         assert!(reason.contains("tried again"), "{reason}");
-        machine.wake().await.unwrap();
-        assert_eq!(machine.stalled().now_or_never(), None);
+        vm.wake().await.unwrap();
+        assert_eq!(vm.stalled().now_or_never(), None);
         // The VM goes on by itself, and this is seen before the failure is recorded.
-        machine.after_resume(Err(QmpError::NoAnswer { command: "cont".to_owned() })).await.unwrap_err();
-        assert!(machine.stalled().now_or_never().is_some());
-        machine.wake().await.unwrap();
-        assert_eq!(machine.stalled().now_or_never(), None);
-        machine.kill().await;
+        vm.after_resume(Err(QmpError::NoAnswer { command: "cont".to_owned() })).await.unwrap_err();
+        assert!(vm.stalled().now_or_never().is_some());
+        vm.wake().await.unwrap();
+        assert_eq!(vm.stalled().now_or_never(), None);
+        vm.kill().await;
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A running QEMU process as an implementation of [`Machine`].
+//! A running QEMU process as an implementation of [`Vm`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use tokio_util::sync::CancellationToken;
 
 use super::agent::QemuAgent;
 use super::convert;
-use crate::machines::{
-    BootFailure, ExitReason, GuestAgent, Machine, MachineRecord, MachineSpec, Progress, SnapshotDiff,
-    SnapshotFailure, SnapshotTaken,
+use crate::vms::{
+    BootFailure, ExitReason, GuestAgent, Progress, SnapshotDiff, SnapshotFailure, SnapshotTaken, Vm,
+    VmRecord, VmSpec,
 };
 
 #[derive(Debug)]
-pub(super) struct QemuMachine {
+pub(super) struct QemuVm {
     config: Arc<Config>,
     hypervisor: Hypervisor,
-    spec: agentiso_host::MachineSpec,
-    machine: agentiso_host::Machine,
+    spec: agentiso_host::VmSpec,
+    vm: agentiso_host::Vm,
 }
 
-impl QemuMachine {
+impl QemuVm {
     pub(super) fn new(
         config: &Arc<Config>,
         hypervisor: &Hypervisor,
-        spec: agentiso_host::MachineSpec,
-        machine: agentiso_host::Machine,
+        spec: agentiso_host::VmSpec,
+        vm: agentiso_host::Vm,
     ) -> Self {
-        Self { config: Arc::clone(config), hypervisor: hypervisor.clone(), spec, machine }
+        Self { config: Arc::clone(config), hypervisor: hypervisor.clone(), spec, vm }
     }
 }
 
@@ -49,13 +49,13 @@ fn exit_reason(reason: &agentiso_host::ExitReason) -> ExitReason {
     ExitReason { clean, text: reason.to_string() }
 }
 
-impl Machine for QemuMachine {
-    fn record(&self) -> MachineRecord {
-        self.machine.record().clone()
+impl Vm for QemuVm {
+    fn record(&self) -> VmRecord {
+        self.vm.record().clone()
     }
 
     fn agent(&self) -> Arc<dyn GuestAgent> {
-        Arc::new(QemuAgent::new(self.machine.clone()))
+        Arc::new(QemuAgent::new(self.vm.clone()))
     }
 
     fn snapshot<'a>(
@@ -65,8 +65,8 @@ impl Machine for QemuMachine {
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<SnapshotTaken, SnapshotFailure>> {
         async move {
-            let (spec, machine) = (&self.spec, &self.machine);
-            let taken = self.hypervisor.snapshot(spec, machine, snapshot, include_memory, progress).await;
+            let (spec, vm) = (&self.spec, &self.vm);
+            let taken = self.hypervisor.snapshot(spec, vm, snapshot, include_memory, progress).await;
             taken.map(|pause| SnapshotTaken { pause }).map_err(convert::snapshot_failure)
         }
         .boxed()
@@ -74,7 +74,7 @@ impl Machine for QemuMachine {
 
     fn delete_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), SnapshotFailure>> {
         async move {
-            let deleted = self.hypervisor.delete_snapshot(&self.spec, Some(&self.machine), snapshot).await;
+            let deleted = self.hypervisor.delete_snapshot(&self.spec, Some(&self.vm), snapshot).await;
             deleted.map_err(convert::snapshot_failure)
         }
         .boxed()
@@ -86,7 +86,7 @@ impl Machine for QemuMachine {
         cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
         async move {
-            let diff = self.hypervisor.diff(&self.spec, Some(&self.machine), snapshot, cancelled).await;
+            let diff = self.hypervisor.diff(&self.spec, Some(&self.vm), snapshot, cancelled).await;
             diff.map(convert::diff).map_err(convert::snapshot_failure)
         }
         .boxed()
@@ -94,7 +94,7 @@ impl Machine for QemuMachine {
 
     fn settle<'a>(&'a self, known: &'a [SnapshotId]) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move {
-            let settled = self.hypervisor.settle(&self.spec, Some(&self.machine), known).await;
+            let settled = self.hypervisor.settle(&self.spec, Some(&self.vm), known).await;
             settled.map_err(convert::snapshot_failure)
         }
         .boxed()
@@ -102,7 +102,7 @@ impl Machine for QemuMachine {
 
     fn tidy<'a>(&'a self, interrupted: &'a CancellationToken) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move {
-            let tidied = self.hypervisor.tidy(&self.spec, &self.machine, interrupted).await;
+            let tidied = self.hypervisor.tidy(&self.spec, &self.vm, interrupted).await;
             tidied.map_err(convert::snapshot_failure)
         }
         .boxed()
@@ -110,42 +110,40 @@ impl Machine for QemuMachine {
 
     fn shorten(&self) -> BoxFuture<'_, Result<(), SnapshotFailure>> {
         async move {
-            let shortened = self.hypervisor.shorten(&self.spec, &self.machine).await;
+            let shortened = self.hypervisor.shorten(&self.spec, &self.vm).await;
             shortened.map_err(convert::snapshot_failure)
         }
         .boxed()
     }
 
-    fn identify<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), BootFailure>> {
+    fn identify<'a>(&'a self, spec: &'a VmSpec) -> BoxFuture<'a, Result<(), BootFailure>> {
         async move {
             let spec = convert::spec(&self.config, spec, OnSpawn::default());
-            self.hypervisor.identify(&spec, &self.machine).await.map_err(convert::boot_failure)
+            self.hypervisor.identify(&spec, &self.vm).await.map_err(convert::boot_failure)
         }
         .boxed()
     }
 
     fn stalled(&self) -> BoxFuture<'static, String> {
-        let machine = self.machine.clone();
-        async move { machine.stalled().await }.boxed()
+        let vm = self.vm.clone();
+        async move { vm.stalled().await }.boxed()
     }
 
     fn go_on(&self) -> BoxFuture<'_, Result<Option<String>, SnapshotFailure>> {
-        async move {
-            self.hypervisor.go_on(&self.spec, &self.machine).await.map_err(convert::snapshot_failure)
-        }
-        .boxed()
+        async move { self.hypervisor.go_on(&self.spec, &self.vm).await.map_err(convert::snapshot_failure) }
+            .boxed()
     }
 
     fn exited(&self) -> BoxFuture<'static, ExitReason> {
-        let machine = self.machine.clone();
-        async move { exit_reason(&machine.exited().await) }.boxed()
+        let vm = self.vm.clone();
+        async move { exit_reason(&vm.exited().await) }.boxed()
     }
 
     fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ExitReason> {
-        async move { exit_reason(&self.machine.shutdown(grace).await) }.boxed()
+        async move { exit_reason(&self.vm.shutdown(grace).await) }.boxed()
     }
 
     fn kill(&self) -> BoxFuture<'_, ()> {
-        async move { drop(self.machine.kill().await) }.boxed()
+        async move { drop(self.vm.kill().await) }.boxed()
     }
 }

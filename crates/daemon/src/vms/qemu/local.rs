@@ -4,7 +4,7 @@ use agentiso_host::agent::LocalListener;
 use futures::{FutureExt, StreamExt};
 
 use super::convert::agent_failure;
-use crate::machines::{LocalConnection, LocalConnections};
+use crate::vms::{LocalConnection, LocalConnections};
 
 pub(super) fn connections(listener: LocalListener) -> LocalConnections {
     futures::stream::unfold(Some(listener), |listener| async move {

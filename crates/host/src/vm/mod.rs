@@ -1,6 +1,6 @@
 //! A running VM: its agent, its end, and its logs.
 //!
-//! Dropping a [`Machine`] releases it; QEMU runs on and can be attached to again.
+//! Dropping a [`Vm`] releases it; QEMU runs on and can be attached to again.
 
 mod exit;
 mod handle;
@@ -10,7 +10,7 @@ mod recorder;
 pub(crate) mod room;
 
 pub use exit::{ExitCause, ExitReason};
-pub use handle::{Machine, PssError};
+pub use handle::{PssError, Vm};
 
 pub(crate) use handle::Parts;
 pub(crate) use recorder::{Recorder, Source, make_pipe};

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
-use agentiso_daemon::machines::{
-    BootFailure, ExitReason, GuestAgent, Machine, MachineRecord, MachineSpec, SnapshotFailure, SnapshotTaken,
+use agentiso_daemon::vms::{
+    BootFailure, ExitReason, GuestAgent, SnapshotFailure, SnapshotTaken, Vm, VmRecord, VmSpec,
 };
 use agentiso_daemon::{Progress, SnapshotDiff};
 use futures::FutureExt;
@@ -20,15 +20,15 @@ use super::host::{FakeHost, Fault, snapshot_failed};
 use super::volume::Volume;
 
 #[derive(Debug)]
-pub(crate) struct FakeMachine {
+pub(crate) struct FakeVm {
     pub(crate) host: Arc<FakeHost>,
-    pub(crate) record: MachineRecord,
+    pub(crate) record: VmRecord,
     pub(crate) data_dir: PathBuf,
     pub(crate) exit: watch::Receiver<Option<String>>,
 }
 
-impl Machine for FakeMachine {
-    fn record(&self) -> MachineRecord {
+impl Vm for FakeVm {
+    fn record(&self) -> VmRecord {
         self.record.clone()
     }
 
@@ -94,7 +94,7 @@ impl Machine for FakeMachine {
         async move { done.await.map_err(|error| snapshot_failed(&error.to_string())) }.boxed()
     }
 
-    fn identify<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), BootFailure>> {
+    fn identify<'a>(&'a self, spec: &'a VmSpec) -> BoxFuture<'a, Result<(), BootFailure>> {
         async move {
             if self.host.take_fault(Fault::IdentifyFails) {
                 return Err(BootFailure::Failed { reason: "it was told to fail".to_owned() });

@@ -11,7 +11,7 @@ use rustix::mount::{MountFlags, mount_remount};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::system::{RebootCommand, reboot};
 
-use super::error::{MachineError, Step as _};
+use super::error::{Step as _, SystemError};
 use crate::console;
 
 /// The time that killed processes get to end.
@@ -21,7 +21,7 @@ const KILL_GRACE: Duration = Duration::from_secs(5);
 const MAX_WATCHED: usize = 512;
 
 /// Ends every process but init and this one, and leaves the disk clean.
-pub(super) fn quiesce(grace: Duration) -> Result<v1::ShutdownResponse, MachineError> {
+pub(super) fn quiesce(grace: Duration) -> Result<v1::ShutdownResponse, SystemError> {
     // Most data is written back while processes still run, so that little is left for later.
     rustix::fs::sync();
     signal_all(libc::SIGTERM).step("ending processes")?;

@@ -15,7 +15,7 @@ use agentiso_protocol::schema::v1;
 use rustix::system::sethostname;
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 
-use super::error::{MachineError, Step as _};
+use super::error::{Step as _, SystemError};
 use super::names::{hosts, is_hostname, is_machine_id, resolv_conf};
 use super::network::{self, Addresses};
 use crate::files::replace_file;
@@ -45,7 +45,7 @@ struct Checked<'a> {
 pub(super) fn identify(
     initramfs: BorrowedFd<'_>,
     request: &v1::IdentifyRequest,
-) -> Result<v1::IdentifyResponse, MachineError> {
+) -> Result<v1::IdentifyResponse, SystemError> {
     let checked = check(request)?;
     // Random numbers come first, because all later steps may draw some.
     reseed(checked.entropy).step("reseeding the random number generator")?;
@@ -75,7 +75,7 @@ pub(super) fn stir(random: &[u8]) -> io::Result<()> {
 
 /// Sets the clock to this time if it is behind, and returns by how much. The time was right when it was sent, so a
 /// clock that is ahead of it may be right and is not changed.
-pub(super) fn catch_up(realtime_ns: i64) -> Result<u64, MachineError> {
+pub(super) fn catch_up(realtime_ns: i64) -> Result<u64, SystemError> {
     let now = clock_gettime(ClockId::Realtime);
     let now_ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
     let behind = u64::try_from(i128::from(realtime_ns) - now_ns).unwrap_or(0);
@@ -89,19 +89,19 @@ fn timespec(realtime_ns: i64) -> Timespec {
     Timespec { tv_sec: realtime_ns / 1_000_000_000, tv_nsec: realtime_ns % 1_000_000_000 }
 }
 
-fn check(request: &v1::IdentifyRequest) -> Result<Checked<'_>, MachineError> {
+fn check(request: &v1::IdentifyRequest) -> Result<Checked<'_>, SystemError> {
     if request.realtime_ns <= 0 {
-        return Err(MachineError::invalid("the time", request.realtime_ns.to_string()));
+        return Err(SystemError::invalid("the time", request.realtime_ns.to_string()));
     }
     let entropy = &request.entropy[..];
     if !(limits::MIN_ENTROPY_BYTES..=limits::MAX_ENTROPY_BYTES).contains(&entropy.len()) {
-        return Err(MachineError::invalid("the length of the entropy", entropy.len().to_string()));
+        return Err(SystemError::invalid("the length of the entropy", entropy.len().to_string()));
     }
     if !is_hostname(&request.hostname) {
-        return Err(MachineError::invalid("the host name", &request.hostname));
+        return Err(SystemError::invalid("the host name", &request.hostname));
     }
     if !is_machine_id(&request.machine_id) {
-        return Err(MachineError::invalid("the machine id", &request.machine_id));
+        return Err(SystemError::invalid("the machine id", &request.machine_id));
     }
     Ok(Checked {
         time: timespec(request.realtime_ns),
@@ -112,18 +112,18 @@ fn check(request: &v1::IdentifyRequest) -> Result<Checked<'_>, MachineError> {
     })
 }
 
-fn check_network(network: &v1::Network) -> Result<(Addresses, Vec<Ipv4Addr>), MachineError> {
-    let address = |what, text: &str| text.parse().map_err(|_| MachineError::invalid(what, text));
+fn check_network(network: &v1::Network) -> Result<(Addresses, Vec<Ipv4Addr>), SystemError> {
+    let address = |what, text: &str| text.parse().map_err(|_| SystemError::invalid(what, text));
     let mac = <[u8; 6]>::try_from(&network.mac[..]).ok().filter(|mac| mac[0] & 1 == 0);
     if !(1..=32).contains(&network.prefix) {
-        return Err(MachineError::invalid("the prefix", network.prefix.to_string()));
+        return Err(SystemError::invalid("the prefix", network.prefix.to_string()));
     }
     if network.dns.len() > limits::MAX_NAME_SERVERS {
-        return Err(MachineError::invalid("the number of name servers", network.dns.len().to_string()));
+        return Err(SystemError::invalid("the number of name servers", network.dns.len().to_string()));
     }
     let addresses = Addresses {
         mac: mac.ok_or_else(|| {
-            MachineError::invalid("the hardware address", format!("{:02x?}", &network.mac[..]))
+            SystemError::invalid("the hardware address", format!("{:02x?}", &network.mac[..]))
         })?,
         address: address("the address", &network.address)?,
         prefix: network.prefix,
@@ -161,7 +161,7 @@ fn reseed(entropy: &[u8]) -> io::Result<()> {
 /// Writes a file only if its content differs, so that a restore writes nothing to the disk without need. The file is
 /// overwritten in place, which is much less work than replacing it. If the VM crashes meanwhile, the file is written
 /// again at its next start.
-fn write_if_changed(path: &str, content: &str) -> Result<(), MachineError> {
+fn write_if_changed(path: &str, content: &str) -> Result<(), SystemError> {
     let mut options = File::options();
     let opened = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     let is_plain = |file: &File| file.metadata().is_ok_and(|found| found.is_file() && found.nlink() == 1);
@@ -182,7 +182,7 @@ fn write_if_changed(path: &str, content: &str) -> Result<(), MachineError> {
 }
 
 /// Writes the resolver's file. A symbolic link is replaced, because a link into `/run` would point to nothing.
-fn write_resolv_conf(content: &str) -> Result<(), MachineError> {
+fn write_resolv_conf(content: &str) -> Result<(), SystemError> {
     const PATH: &str = "/etc/resolv.conf";
     if fs::symlink_metadata(PATH).is_ok_and(|found| found.is_symlink()) {
         fs::remove_file(PATH).step("replacing the link /etc/resolv.conf")?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::error::{MachineError, Step as _};
+use super::error::{Step as _, SystemError};
 use super::modules;
 use super::uevent::wait_for;
 
@@ -34,7 +34,7 @@ pub(super) struct Addresses {
 ///
 /// Settings that are already right are left alone: under emulation, every step runs code that a VM has to translate
 /// first after a restore.
-pub(super) fn configure(initramfs: BorrowedFd<'_>, addresses: &Addresses) -> Result<String, MachineError> {
+pub(super) fn configure(initramfs: BorrowedFd<'_>, addresses: &Addresses) -> Result<String, SystemError> {
     let name = find_device(initramfs)?;
     let device = Device::new(&name).step("opening a socket")?;
     let (is_up, mac, address) = device.state();
@@ -56,14 +56,14 @@ pub(super) fn configure(initramfs: BorrowedFd<'_>, addresses: &Addresses) -> Res
     Ok(name)
 }
 
-fn find_device(initramfs: BorrowedFd<'_>) -> Result<String, MachineError> {
+fn find_device(initramfs: BorrowedFd<'_>) -> Result<String, SystemError> {
     if let Some(name) = first_device() {
         return Ok(name);
     }
     modules::load(initramfs, "virtio_net")?;
     let name = wait_for(DEVICE_DEADLINE, first_device)
         .step("waiting for the network device")?
-        .ok_or_else(|| MachineError::NoDevice { device: "a network device".into() })?;
+        .ok_or_else(|| SystemError::NoDevice { device: "a network device".into() })?;
     // IPv6 is not answered by the network. Without an IPv6 address, programs do not try it.
     match fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1") {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -75,7 +75,7 @@ fn find_device(initramfs: BorrowedFd<'_>) -> Result<String, MachineError> {
 }
 
 /// Brings the loopback device up; the kernel gives it its address.
-pub(crate) fn loopback_up() -> Result<(), MachineError> {
+pub(crate) fn loopback_up() -> Result<(), SystemError> {
     let device = Device::new(LOOPBACK).step("opening a socket")?;
     device.set_up(true).step("bringing the loopback device up")
 }

@@ -14,15 +14,14 @@ pub(crate) enum Rung {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct MachineLine {
+pub(crate) struct VmLine {
     words: Vec<String>,
 }
 
-impl MachineLine {
+impl VmLine {
     /// The command line of the process with this pid.
     pub(crate) fn of(pid: i32) -> Result<Self> {
-        let bytes =
-            std::fs::read(format!("/proc/{pid}/cmdline")).context("reading a machine's command line")?;
+        let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).context("reading a VM's command line")?;
         Ok(Self::parse(&bytes))
     }
 
@@ -38,7 +37,7 @@ impl MachineLine {
     /// The value after an option.
     pub(crate) fn option(&self, name: &str) -> Result<&str> {
         let value = self.words.iter().position(|word| word == name).and_then(|at| self.words.get(at + 1));
-        value.map(String::as_str).with_context(|| format!("the machine was started without {name}"))
+        value.map(String::as_str).with_context(|| format!("the VM was started without {name}"))
     }
 
     /// Whether this is the VM of the workspace.
@@ -46,7 +45,7 @@ impl MachineLine {
         self.option("-name").is_ok_and(|name| name.ends_with(workspace_id))
     }
 
-    /// The value of `-machine`, without the option for agentiso's memory files.
+    /// The value of `-vm`, without the option for agentiso's memory files.
     pub(crate) fn board(&self) -> Result<String> {
         let words = self.option("-machine")?.split(',').filter(|word| !word.starts_with("memory-backend="));
         Ok(words.collect::<Vec<_>>().join(","))
@@ -76,7 +75,7 @@ impl MachineLine {
                 return Ok(Path::new(path).to_owned());
             }
         }
-        bail!("the machine was restored without a memory file")
+        bail!("the VM was restored without a memory file")
     }
 }
 
@@ -90,7 +89,7 @@ mod tests {
 
     #[test]
     fn options_are_found() {
-        let line = MachineLine::parse(LINE);
+        let line = VmLine::parse(LINE);
         assert_eq!(line.qemu(), "/usr/bin/qemu");
         assert_eq!(line.board().unwrap(), "microvm,acpi=on,rtc=on");
         assert_eq!(line.accelerator().unwrap(), "tcg");
@@ -100,13 +99,13 @@ mod tests {
 
     #[test]
     fn command_line_shows_the_rung() {
-        assert_eq!(MachineLine::parse(LINE).rung().unwrap(), Rung::ColdBoot);
+        assert_eq!(VmLine::parse(LINE).rung().unwrap(), Rung::ColdBoot);
         let dir = tempfile::tempdir().unwrap();
         let memory = serde_json::json!({"id": "mem", "mem-path": dir.path().join("ram")});
-        let line = MachineLine::parse(format!("qemu\0-object\0{memory}\0-incoming\0defer\0").as_bytes());
+        let line = VmLine::parse(format!("qemu\0-object\0{memory}\0-incoming\0defer\0").as_bytes());
         assert_eq!(line.rung().unwrap(), Rung::BareTemplate);
         std::fs::write(dir.path().join("disk.qcow2"), "").unwrap();
         assert_eq!(line.rung().unwrap(), Rung::ImageTemplate);
-        assert!(MachineLine::parse(b"qemu\0-incoming\0defer\0").rung().is_err());
+        assert!(VmLine::parse(b"qemu\0-incoming\0defer\0").rung().is_err());
     }
 }

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 
 use super::convert::agent_failure;
 use super::{jobs, local, transfer};
-use crate::machines::{
+use crate::vms::{
     AgentFailure, Captured, Command, DirEntry, DirListing, Download, EntryKind, ExecEvent, ExecEvents,
     ExecOrJob, ExecOutcome, ExecSpec, FileContent, GuestAgent, JobQuery, JobState, JobSummary, ListOptions,
     LocalConnections, OutputStream, Pieces, Upload, WriteFile,
@@ -20,16 +20,16 @@ use crate::machines::{
 
 #[derive(Debug)]
 pub(super) struct QemuAgent {
-    machine: agentiso_host::Machine,
+    vm: agentiso_host::Vm,
 }
 
 impl QemuAgent {
-    pub(super) fn new(machine: agentiso_host::Machine) -> Self {
-        Self { machine }
+    pub(super) fn new(vm: agentiso_host::Vm) -> Self {
+        Self { vm }
     }
 
     async fn client(&self) -> Result<AgentClient, AgentFailure> {
-        self.machine.agent().await.map_err(agent_failure)
+        self.vm.agent().await.map_err(agent_failure)
     }
 }
 

@@ -12,14 +12,14 @@ use agentiso_host::{BaseImage, BootError, Card, Comparison, Identity, OnSpawn, S
 use agentiso_net::bridge::tap_name;
 
 use super::artefacts;
-use crate::machines::{
-    AgentFailure, BootFailure, Carried, CarryFailure, ChangedPath, ChangedPaths, HostFacts, MachineSpec,
-    SnapshotDiff, SnapshotFailure, SnapshotUsage, TemplateInfo, VolumeUsage,
+use crate::vms::{
+    AgentFailure, BootFailure, Carried, CarryFailure, ChangedPath, ChangedPaths, HostFacts, SnapshotDiff,
+    SnapshotFailure, SnapshotUsage, TemplateInfo, VmSpec, VolumeUsage,
 };
 
-pub(super) fn spec(config: &Config, spec: &MachineSpec, on_spawn: OnSpawn) -> agentiso_host::MachineSpec {
+pub(super) fn spec(config: &Config, spec: &VmSpec, on_spawn: OnSpawn) -> agentiso_host::VmSpec {
     let subnet = config.subnet();
-    agentiso_host::MachineSpec {
+    agentiso_host::VmSpec {
         id: spec.id,
         resources: spec.resources,
         base_image: BaseImage {
@@ -96,11 +96,7 @@ fn changed_path(changed: &diff::ChangedPath) -> ChangedPath {
 }
 
 pub(super) fn carried(manifest: Manifest) -> Carried {
-    Carried {
-        has_memory: manifest.has_memory(),
-        content_bytes: manifest.content_bytes(),
-        machine: manifest.machine,
-    }
+    Carried { has_memory: manifest.has_memory(), content_bytes: manifest.content_bytes(), vm: manifest.vm }
 }
 
 pub(super) fn carry_failure(error: CarryError) -> CarryFailure {

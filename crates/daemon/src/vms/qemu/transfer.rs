@@ -4,7 +4,7 @@ use agentiso_host::agent::{FileReader, TreeReader};
 use futures::StreamExt;
 
 use super::convert::agent_failure;
-use crate::machines::{Arrived, Pieces};
+use crate::vms::{Arrived, Pieces};
 
 pub(super) fn file_pieces(reader: FileReader) -> Pieces {
     futures::stream::unfold(Some(reader), |reader| async move {

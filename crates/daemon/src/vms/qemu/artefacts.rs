@@ -10,7 +10,7 @@ use agentiso_image::initramfs::InitramfsError;
 use agentiso_image::{Dirs, Image, KernelError, KernelSource, NoGuestAgent, PackageSource, silent};
 use thiserror::Error;
 
-use crate::machines::{ImageFailure, ImageRef};
+use crate::vms::{ImageFailure, ImageRef};
 
 #[derive(Debug, Error)]
 pub(super) enum ArtefactError {

@@ -1,6 +1,6 @@
 //! The interface between workspaces (this crate) and the VMs that run them (QEMU, through `agentiso-host`).
 //!
-//! The daemon decides who may do what and keeps the authoritative state. Implementations of [`Machines`] start
+//! The daemon decides who may do what and keeps the authoritative state. Implementations of [`Vms`] start
 //! processes, make disks and talk to guests. Tests use an implementation of their own, with injected faults.
 
 mod agent;
@@ -37,15 +37,15 @@ pub use jobs::{
 pub use agentiso_host::carry::{About, Arrival, Exported, Facts, Imported, Target};
 pub use agentiso_host::disk::{DiskSnapshot, SizesOf};
 pub use agentiso_host::strays::Stray;
-pub use agentiso_host::{MachineRecord, Progress, Rung};
+pub use agentiso_host::{Progress, Rung, VmRecord};
 pub use local::{LocalConnection, LocalConnections};
-pub use qemu::QemuMachines;
+pub use qemu::QemuVms;
 
 use crate::ledger::LedgerError;
 
 /// Everything a VM needs to know about its workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MachineSpec {
+pub struct VmSpec {
     pub id: WorkspaceId,
     pub hostname: String,
     pub resources: Resources,
@@ -70,11 +70,11 @@ pub struct ImageRef {
 /// Called once the process of a VM exists and before its guest is waited for. If it fails, the process must be
 /// ended: a VM that is not in the ledger must not run.
 pub type SpawnHook =
-    Arc<dyn Fn(MachineRecord) -> BoxFuture<'static, Result<(), LedgerError>> + Send + Sync + 'static>;
+    Arc<dyn Fn(VmRecord) -> BoxFuture<'static, Result<(), LedgerError>> + Send + Sync + 'static>;
 
 #[derive(Debug)]
 pub struct Booted {
-    pub machine: Arc<dyn Machine>,
+    pub vm: Arc<dyn Vm>,
     pub rung: Rung,
     pub boot_time: Duration,
     /// A problem that did not keep the VM from booting: its memory could not be restored.
@@ -160,7 +160,7 @@ pub struct ChangedPath {
 /// The contents of a file according to its header; whether the file is complete is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carried {
-    pub machine: Facts,
+    pub vm: Facts,
     pub has_memory: bool,
     /// The size of the disk and the memory.
     pub content_bytes: u64,
@@ -271,14 +271,14 @@ pub struct TemplateInfo {
 }
 
 /// Makes, finds and removes VMs.
-pub trait Machines: fmt::Debug + Send + Sync + 'static {
+pub trait Vms: fmt::Debug + Send + Sync + 'static {
     fn image(&self, name: &ImageName) -> Result<ImageRef, ImageFailure>;
 
     /// Makes a VM with a disk of its own and waits until its guest answers under its own identity. Dropping the
-    /// future ends the process; [`Machines::erase`] then removes the workspace's directories.
+    /// future ends the process; [`Vms::erase`] then removes the workspace's directories.
     fn create<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>>;
@@ -286,7 +286,7 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     /// Boots a VM from a disk that exists.
     fn start<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>>;
@@ -295,7 +295,7 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     /// continue where they were; if the memory cannot be used, only the disk is restored, with a warning.
     fn restore<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         snapshot: SnapshotId,
         spawned: SpawnHook,
         progress: &'a Progress,
@@ -306,23 +306,23 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     /// the source is needed.
     fn branch<'a>(
         &'a self,
-        source: &'a MachineSpec,
+        source: &'a VmSpec,
         snapshot: SnapshotId,
-        fork: &'a MachineSpec,
+        fork: &'a VmSpec,
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
 
-    /// Boots the disk that [`Machines::branch`] made, as a VM of its own.
+    /// Boots the disk that [`Vms::branch`] made, as a VM of its own.
     fn create_branch<'a>(
         &'a self,
-        fork: &'a MachineSpec,
+        fork: &'a VmSpec,
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>>;
 
-    /// Writes the disk that [`Machines::branch`] made into a file. Dropping the future leaves no file behind.
+    /// Writes the disk that [`Vms::branch`] made into a file. Dropping the future leaves no file behind.
     fn export<'a>(
         &'a self,
-        branch: &'a MachineSpec,
+        branch: &'a VmSpec,
         about: &'a About,
         target: &'a Target,
         progress: &'a Progress,
@@ -331,11 +331,11 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     /// Reads the header of a file.
     fn look<'a>(&'a self, file: &'a Path) -> BoxFuture<'a, Result<Carried, CarryFailure>>;
 
-    /// Gives a workspace that is being made the disk, the snapshot and the memory in a file; [`Machines::restore`]
+    /// Gives a workspace that is being made the disk, the snapshot and the memory in a file; [`Vms::restore`]
     /// then boots it. After an error or a cancellation nothing is left. The future must be awaited to its end.
     fn import<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         arrival: Arrival<'a>,
         progress: &'a Progress,
         cancel: &'a CancellationToken,
@@ -344,14 +344,14 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     /// Removes a snapshot of a workspace whose VM is down and frees the space that only it held.
     fn delete_snapshot<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         snapshot: SnapshotId,
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
 
     /// Compares a snapshot with the disk of a workspace whose VM is down.
     fn diff<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         snapshot: SnapshotId,
         cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>>;
@@ -360,25 +360,25 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     /// are not in `known` are removed.
     fn settle<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         known: &'a [SnapshotId],
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
 
     /// Whether the recorded process itself (and not another with its pid) exists. Returns without waiting.
-    fn is_alive(&self, record: &MachineRecord) -> bool;
+    fn is_alive(&self, record: &VmRecord) -> bool;
 
     fn attach<'a>(
         &'a self,
-        spec: &'a MachineSpec,
-        record: &'a MachineRecord,
-    ) -> BoxFuture<'a, Result<Arc<dyn Machine>, AttachFailure>>;
+        spec: &'a VmSpec,
+        record: &'a VmRecord,
+    ) -> BoxFuture<'a, Result<Arc<dyn Vm>, AttachFailure>>;
 
     /// Ends every process of this workspace, recorded or not, and returns once they and their sockets are gone.
-    fn halt<'a>(&'a self, spec: &'a MachineSpec, record: Option<&'a MachineRecord>) -> BoxFuture<'a, ()>;
+    fn halt<'a>(&'a self, spec: &'a VmSpec, record: Option<&'a VmRecord>) -> BoxFuture<'a, ()>;
 
     /// Removes the disk, the logs and the sockets. Missing files are no error. A crash leaves the directory whole,
     /// or under the name of [`agentiso_host::files::deleted_name`].
-    fn erase<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), EraseFailure>>;
+    fn erase<'a>(&'a self, spec: &'a VmSpec) -> BoxFuture<'a, Result<(), EraseFailure>>;
 
     /// VMs that have our directories in their command line and were not started by this process. Looks at the
     /// host's processes without waiting.
@@ -388,11 +388,11 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     fn end_stray<'a>(&'a self, stray: &'a Stray) -> BoxFuture<'a, Result<(), String>>;
 
     /// Resolves when such a VM has ended, whatever the cause. Only observes the process and touches nothing else.
-    fn stray_ended<'a>(&'a self, record: &'a MachineRecord) -> BoxFuture<'a, ()>;
+    fn stray_ended<'a>(&'a self, record: &'a VmRecord) -> BoxFuture<'a, ()>;
 
     /// The snapshots that the files of a workspace's disk list, a parent before its children; `None` if there is no
     /// disk. Reads files, so it must not be called in an async task.
-    fn disk_snapshots(&self, _spec: &MachineSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {
+    fn disk_snapshots(&self, _spec: &VmSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {
         Ok(None)
     }
 
@@ -406,11 +406,11 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     fn templates(&self) -> Vec<TemplateInfo>;
 
     /// Reads files, so it must not be called in an async task.
-    fn volume_usage(&self, spec: &MachineSpec, of: SizesOf) -> Option<VolumeUsage>;
+    fn volume_usage(&self, spec: &VmSpec, of: SizesOf) -> Option<VolumeUsage>;
 
     /// The snapshot that a workspace's disk descends from; `None` if that cannot be determined. It shows how far an
     /// interrupted restore came. Reads files, so it must not be called in an async task.
-    fn origin(&self, _spec: &MachineSpec) -> Option<Origin> {
+    fn origin(&self, _spec: &VmSpec) -> Option<Origin> {
         None
     }
 
@@ -429,8 +429,8 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
 }
 
 /// One running VM. Dropping it leaves the VM running.
-pub trait Machine: fmt::Debug + Send + Sync + 'static {
-    fn record(&self) -> MachineRecord;
+pub trait Vm: fmt::Debug + Send + Sync + 'static {
+    fn record(&self) -> VmRecord;
 
     fn agent(&self) -> Arc<dyn GuestAgent>;
 
@@ -443,17 +443,17 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<SnapshotTaken, SnapshotFailure>>;
 
-    /// As [`Machines::delete_snapshot`], while the guest runs.
+    /// As [`Vms::delete_snapshot`], while the guest runs.
     fn delete_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), SnapshotFailure>>;
 
-    /// As [`Machines::diff`], while the guest runs.
+    /// As [`Vms::diff`], while the guest runs.
     fn diff<'a>(
         &'a self,
         snapshot: SnapshotId,
         cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>>;
 
-    /// As [`Machines::settle`], for a VM that was found again.
+    /// As [`Vms::settle`], for a VM that was found again.
     fn settle<'a>(&'a self, known: &'a [SnapshotId]) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
 
     /// Tidies the volume: frees space and shortens chains of layers. For idle moments; returns soon when
@@ -466,7 +466,7 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Turns a VM of the warm pool into the VM of this workspace: clock, random numbers, names, addresses.
-    fn identify<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), BootFailure>>;
+    fn identify<'a>(&'a self, spec: &'a VmSpec) -> BoxFuture<'a, Result<(), BootFailure>>;
 
     /// Resolves with the reason when the guest stands still because its writes find no room.
     fn stalled(&self) -> BoxFuture<'static, String>;

@@ -4,10 +4,10 @@ use std::fs;
 
 use agentiso_protocol::schema::v1;
 
-use super::error::{MachineError, Step as _};
+use super::error::{Step as _, SystemError};
 
 /// The memory of the guest and of the agent, from the kernel.
-pub fn memory_info() -> Result<v1::MemoryInfoResponse, MachineError> {
+pub fn memory_info() -> Result<v1::MemoryInfoResponse, SystemError> {
     let memory = fs::read_to_string("/proc/meminfo").step("reading the memory statistics")?;
     let pages = fs::read_to_string("/proc/self/statm").step("reading the agent's memory statistics")?;
     let resident: u64 = pages.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);

@@ -3,7 +3,7 @@
 use agentiso_host::agent;
 
 use super::agent::captured;
-use crate::machines::{Command, JobQuery, JobState, JobSummary};
+use crate::vms::{Command, JobQuery, JobState, JobSummary};
 
 pub(super) fn spec(command: Command) -> agent::JobSpec {
     agent::JobSpec {

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn hostnames_and_machine_ids_are_validated() {
+    fn hostnames_and_vm_ids_are_validated() {
         for bad in ["", "-a", "a-", "a b", "a\n127.0.0.1", "a..b", "ä", &"a".repeat(64)] {
             assert!(!is_hostname(bad), "{bad}");
         }

@@ -1,15 +1,15 @@
 //! Real VMs: QEMU through `agentiso-host`, with kernels and images from `agentiso-image`.
 //!
 //! [`artefacts`] finds the files that VMs boot from, [`convert`] translates types between the crates, and
-//! [`machine`] and [`agent`] wrap the running VM.
+//! [`vm`] and [`agent`] wrap the running VM.
 
 mod agent;
 mod artefacts;
 mod convert;
 mod jobs;
 mod local;
-mod machine;
 mod transfer;
+mod vm;
 
 use std::collections::HashSet;
 use std::io;
@@ -37,11 +37,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, DiskSnapshot, EraseFailure,
-    Exported, HostFacts, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines,
-    Origin, Progress, SizesOf, SnapshotDiff, SnapshotFailure, SpawnHook, Stray, Target, TemplateInfo,
-    VolumeUsage,
+    Exported, HostFacts, ImageFailure, ImageRef, Imported, Origin, Progress, SizesOf, SnapshotDiff,
+    SnapshotFailure, SpawnHook, Stray, Target, TemplateInfo, Vm, VmRecord, VmSpec, Vms, VolumeUsage,
 };
-use machine::QemuMachine;
+use vm::QemuVm;
 
 /// A killed process is gone as soon as the kernel has taken back its memory.
 const KILL_DEADLINE: Duration = Duration::from_secs(20);
@@ -51,7 +50,7 @@ const MIB: u64 = 1 << 20;
 /// VMs of this host. QEMU, the kernel and the accelerator are looked for at the first use: a daemon must answer
 /// before that, and missing files may be built while it runs.
 #[derive(Debug)]
-pub struct QemuMachines {
+pub struct QemuVms {
     config: Arc<Config>,
     hypervisor: OnceCell<Hypervisor>,
     /// Set up only once, because that may move this process into another cgroup.
@@ -70,7 +69,7 @@ enum BootSource {
     Branch,
 }
 
-impl QemuMachines {
+impl QemuVms {
     pub fn new(config: Config) -> Self {
         Self { config: Arc::new(config), hypervisor: OnceCell::new(), cgroups: OnceLock::new() }
     }
@@ -132,7 +131,7 @@ impl QemuMachines {
 
     async fn boot(
         &self,
-        spec: &MachineSpec,
+        spec: &VmSpec,
         source: BootSource,
         spawned: SpawnHook,
         progress: &Progress,
@@ -166,14 +165,14 @@ impl QemuMachines {
             booted = booting => booted.map_err(convert::boot_failure)?,
         };
         Ok(Booted {
-            machine: Arc::new(QemuMachine::new(&self.config, hypervisor, spec.clone(), booted.machine)),
+            vm: Arc::new(QemuVm::new(&self.config, hypervisor, spec.clone(), booted.vm)),
             rung: booted.rung,
             boot_time: booted.boot_time,
             warning: booted.warning,
         })
     }
 
-    fn spec(&self, spec: &MachineSpec) -> agentiso_host::MachineSpec {
+    fn spec(&self, spec: &VmSpec) -> agentiso_host::VmSpec {
         convert::spec(&self.config, spec, OnSpawn::default())
     }
 
@@ -188,14 +187,14 @@ impl QemuMachines {
     }
 }
 
-impl Machines for QemuMachines {
+impl Vms for QemuVms {
     fn image(&self, name: &ImageName) -> Result<ImageRef, ImageFailure> {
         artefacts::image(&self.config, name)
     }
 
     fn create<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
@@ -204,7 +203,7 @@ impl Machines for QemuMachines {
 
     fn start<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
@@ -213,7 +212,7 @@ impl Machines for QemuMachines {
 
     fn restore<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         snapshot: SnapshotId,
         spawned: SpawnHook,
         progress: &'a Progress,
@@ -223,9 +222,9 @@ impl Machines for QemuMachines {
 
     fn branch<'a>(
         &'a self,
-        source: &'a MachineSpec,
+        source: &'a VmSpec,
         snapshot: SnapshotId,
-        fork: &'a MachineSpec,
+        fork: &'a VmSpec,
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move {
             let hypervisor = self.hypervisor().await.map_err(unusable)?;
@@ -237,7 +236,7 @@ impl Machines for QemuMachines {
 
     fn create_branch<'a>(
         &'a self,
-        fork: &'a MachineSpec,
+        fork: &'a VmSpec,
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
@@ -246,7 +245,7 @@ impl Machines for QemuMachines {
 
     fn export<'a>(
         &'a self,
-        branch: &'a MachineSpec,
+        branch: &'a VmSpec,
         about: &'a About,
         target: &'a Target,
         progress: &'a Progress,
@@ -265,7 +264,7 @@ impl Machines for QemuMachines {
 
     fn import<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         arrival: Arrival<'a>,
         progress: &'a Progress,
         cancel: &'a CancellationToken,
@@ -280,7 +279,7 @@ impl Machines for QemuMachines {
 
     fn delete_snapshot<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         snapshot: SnapshotId,
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move {
@@ -293,7 +292,7 @@ impl Machines for QemuMachines {
 
     fn diff<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         snapshot: SnapshotId,
         cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
@@ -307,7 +306,7 @@ impl Machines for QemuMachines {
 
     fn settle<'a>(
         &'a self,
-        spec: &'a MachineSpec,
+        spec: &'a VmSpec,
         known: &'a [SnapshotId],
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move {
@@ -317,24 +316,23 @@ impl Machines for QemuMachines {
         .boxed()
     }
 
-    fn is_alive(&self, record: &MachineRecord) -> bool {
+    fn is_alive(&self, record: &VmRecord) -> bool {
         Process::find(record).is_ok_and(|process| process.is_some_and(|process| !process.has_exited()))
     }
 
     fn attach<'a>(
         &'a self,
-        spec: &'a MachineSpec,
-        record: &'a MachineRecord,
-    ) -> BoxFuture<'a, Result<Arc<dyn Machine>, AttachFailure>> {
+        spec: &'a VmSpec,
+        record: &'a VmRecord,
+    ) -> BoxFuture<'a, Result<Arc<dyn Vm>, AttachFailure>> {
         async move {
             let hypervisor = self.hypervisor().await;
             let hypervisor =
                 hypervisor.map_err(|error| AttachFailure::HostUnfit { reason: error.to_string() })?;
             let spec = self.spec(spec);
             match hypervisor.attach(&spec, record).await {
-                Ok(machine) => {
-                    Ok(Arc::new(QemuMachine::new(&self.config, hypervisor, spec.clone(), machine))
-                        as Arc<dyn Machine>)
+                Ok(vm) => {
+                    Ok(Arc::new(QemuVm::new(&self.config, hypervisor, spec.clone(), vm)) as Arc<dyn Vm>)
                 }
                 Err(AttachError::Gone) => Err(AttachFailure::Gone),
                 Err(error @ AttachError::Altered { .. }) => {
@@ -352,7 +350,7 @@ impl Machines for QemuMachines {
         .boxed()
     }
 
-    fn halt<'a>(&'a self, spec: &'a MachineSpec, record: Option<&'a MachineRecord>) -> BoxFuture<'a, ()> {
+    fn halt<'a>(&'a self, spec: &'a VmSpec, record: Option<&'a VmRecord>) -> BoxFuture<'a, ()> {
         async move {
             if let Some(record) = record {
                 end(record).await;
@@ -367,7 +365,7 @@ impl Machines for QemuMachines {
         .boxed()
     }
 
-    fn erase<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), EraseFailure>> {
+    fn erase<'a>(&'a self, spec: &'a VmSpec) -> BoxFuture<'a, Result<(), EraseFailure>> {
         async move {
             remove(&spec.run_dir).await?;
             let directory = spec.data_dir.clone();
@@ -392,7 +390,7 @@ impl Machines for QemuMachines {
         async move { strays::remove_stray(stray).await.map_err(|error| error.to_string()) }.boxed()
     }
 
-    fn stray_ended<'a>(&'a self, record: &'a MachineRecord) -> BoxFuture<'a, ()> {
+    fn stray_ended<'a>(&'a self, record: &'a VmRecord) -> BoxFuture<'a, ()> {
         async move {
             match Process::find(record) {
                 // Its cgroup is removed with it.
@@ -407,7 +405,7 @@ impl Machines for QemuMachines {
         .boxed()
     }
 
-    fn disk_snapshots(&self, spec: &MachineSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {
+    fn disk_snapshots(&self, spec: &VmSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {
         match Qcow2Storage::listed_now(&spec.data_dir) {
             Ok(listed) => Ok(Some(listed)),
             Err(DiskError::NoVolume(_)) => Ok(None),
@@ -447,11 +445,11 @@ impl Machines for QemuMachines {
         hypervisor.map(|h| h.templates().list().iter().map(convert::template).collect()).unwrap_or_default()
     }
 
-    fn volume_usage(&self, spec: &MachineSpec, of: SizesOf) -> Option<VolumeUsage> {
+    fn volume_usage(&self, spec: &VmSpec, of: SizesOf) -> Option<VolumeUsage> {
         Qcow2Storage::sizes_now(&spec.data_dir, of).ok().map(convert::usage)
     }
 
-    fn origin(&self, spec: &MachineSpec) -> Option<Origin> {
+    fn origin(&self, spec: &VmSpec) -> Option<Origin> {
         let found = Qcow2Storage::origin_now(&spec.data_dir).ok()?;
         Some(found.map_or(Origin::Beginning, Origin::Snapshot))
     }
@@ -487,7 +485,7 @@ fn unusable(failure: BootFailure) -> SnapshotFailure {
 }
 
 /// Ends the recorded process, if it is still that process, and waits until it is gone.
-async fn end(record: &MachineRecord) {
+async fn end(record: &VmRecord) {
     let process = match Process::find(record) {
         Ok(Some(process)) => process,
         Ok(None) => return,

@@ -1,4 +1,4 @@
-//! Implements [`Machine`] in a VM.
+//! Implements [`System`] in a VM.
 
 use std::fs;
 use std::io;
@@ -13,8 +13,8 @@ use rustix::fs::{Access, access};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Machine;
-use super::error::{MachineError, Step as _};
+use super::System;
+use super::error::{Step as _, SystemError};
 use super::{identity, power, root};
 use crate::args::InheritedFds;
 use crate::console;
@@ -57,7 +57,7 @@ impl Vm {
     }
 }
 
-impl Machine for Vm {
+impl System for Vm {
     fn stage(&self) -> v1::Stage {
         stage()
     }
@@ -74,7 +74,7 @@ impl Machine for Vm {
         boot_id()
     }
 
-    fn attach_root(&self, request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, MachineError> {
+    fn attach_root(&self, request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, SystemError> {
         let mut disk = self.lock();
         if stage() == v1::Stage::Rooted {
             let size_bytes = root::size_of(Path::new("/"))?;
@@ -83,19 +83,19 @@ impl Machine for Vm {
         let size_bytes = root::attach(self.initramfs.as_fd(), request)?;
         *disk = Some(request.device.clone());
         if request.init_mode() == v1::InitMode::System {
-            access(IMAGE_INIT, Access::EXEC_OK).map_err(|_| MachineError::NoInit)?;
+            access(IMAGE_INIT, Access::EXEC_OK).map_err(|_| SystemError::NoInit)?;
             kill_process(Pid::INIT, HAND_OVER).step("handing over to the image's init")?;
         }
         Ok(v1::AttachRootResponse { attached: true, size_bytes })
     }
 
-    fn grow_root(&self, expected_bytes: u64) -> Result<v1::GrowRootResponse, MachineError> {
+    fn grow_root(&self, expected_bytes: u64) -> Result<v1::GrowRootResponse, SystemError> {
         let disk = self.lock();
         let device = disk.as_deref().unwrap_or(DEFAULT_DISK);
         Ok(v1::GrowRootResponse { size_bytes: root::grow_attached(device, expected_bytes)? })
     }
 
-    fn identify(&self, request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError> {
+    fn identify(&self, request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, SystemError> {
         let _changing = self.lock();
         let response = identity::identify(self.initramfs.as_fd(), request)?;
         // A restored VM booted long ago in a template; this line marks the beginning of its own console log.
@@ -109,11 +109,11 @@ impl Machine for Vm {
         }
     }
 
-    fn catch_up(&self, request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError> {
+    fn catch_up(&self, request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, SystemError> {
         Ok(v1::CatchUpResponse { behind_ns: identity::catch_up(request.realtime_ns)? })
     }
 
-    fn quiesce(&self, grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError> {
+    fn quiesce(&self, grace_ms: u32) -> Result<v1::ShutdownResponse, SystemError> {
         let _changing = self.lock();
         power::quiesce(Duration::from_millis(grace_ms.into()))
     }

@@ -1,7 +1,7 @@
 //! Changes to the guest as a whole: its disk, its identity, its shutdown.
 //!
-//! Everything that changes more than files and processes is behind the trait [`Machine`]. [`Vm`] implements it in a VM;
-//! [`NoMachine`] refuses everything, for tests that run the agent on an ordinary host.
+//! Everything that changes more than files and processes is behind the trait [`System`]. [`Vm`] implements it in a VM;
+//! [`NoSystem`] refuses everything, for tests that run the agent on an ordinary host.
 
 mod error;
 mod identity;
@@ -18,7 +18,7 @@ use std::fmt::Debug;
 
 use agentiso_protocol::schema::v1;
 
-pub use error::MachineError;
+pub use error::SystemError;
 pub use memory::memory_info;
 pub use uevent::wait_for;
 pub use vm::Vm;
@@ -27,7 +27,7 @@ pub(crate) use modules::load_first as load_first_modules;
 pub(crate) use network::loopback_up;
 
 /// Operations that only an agent in a VM may do. All of them block, except `stir`.
-pub trait Machine: Debug + Send + Sync + 'static {
+pub trait System: Debug + Send + Sync + 'static {
     /// Whether the disk is attached.
     fn stage(&self) -> v1::Stage;
     /// The init that runs as process 1.
@@ -35,26 +35,26 @@ pub trait Machine: Debug + Send + Sync + 'static {
     /// The kernel's boot id.
     fn boot_id(&self) -> String;
     /// Makes a disk the root file system.
-    fn attach_root(&self, request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, MachineError>;
+    fn attach_root(&self, request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, SystemError>;
     /// Grows the root file system to its disk, once that has the expected size.
-    fn grow_root(&self, expected_bytes: u64) -> Result<v1::GrowRootResponse, MachineError>;
+    fn grow_root(&self, expected_bytes: u64) -> Result<v1::GrowRootResponse, SystemError>;
     /// Gives the guest its own identity.
-    fn identify(&self, request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError>;
+    fn identify(&self, request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, SystemError>;
     /// Mixes random bytes from the host into the guest's random number generator. It does not block.
     fn stir(&self, random: &[u8]);
     /// Brings the clock up to date.
-    fn catch_up(&self, request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError>;
+    fn catch_up(&self, request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, SystemError>;
     /// Ends all processes and leaves the disk clean.
-    fn quiesce(&self, grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError>;
+    fn quiesce(&self, grace_ms: u32) -> Result<v1::ShutdownResponse, SystemError>;
     /// Powers the VM off.
     fn power_off(&self);
 }
 
 /// For an agent on an ordinary host: files and commands work, all changes to the system are refused.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NoMachine;
+pub struct NoSystem;
 
-impl Machine for NoMachine {
+impl System for NoSystem {
     fn stage(&self) -> v1::Stage {
         v1::Stage::Rooted
     }
@@ -67,26 +67,26 @@ impl Machine for NoMachine {
         vm::boot_id()
     }
 
-    fn attach_root(&self, _request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, MachineError> {
-        Err(MachineError::NotMachine)
+    fn attach_root(&self, _request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, SystemError> {
+        Err(SystemError::NotVm)
     }
 
-    fn grow_root(&self, _expected_bytes: u64) -> Result<v1::GrowRootResponse, MachineError> {
-        Err(MachineError::NotMachine)
+    fn grow_root(&self, _expected_bytes: u64) -> Result<v1::GrowRootResponse, SystemError> {
+        Err(SystemError::NotVm)
     }
 
-    fn identify(&self, _request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError> {
-        Err(MachineError::NotMachine)
+    fn identify(&self, _request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, SystemError> {
+        Err(SystemError::NotVm)
     }
 
     fn stir(&self, _random: &[u8]) {}
 
-    fn catch_up(&self, _request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError> {
-        Err(MachineError::NotMachine)
+    fn catch_up(&self, _request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, SystemError> {
+        Err(SystemError::NotVm)
     }
 
-    fn quiesce(&self, _grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError> {
-        Err(MachineError::NotMachine)
+    fn quiesce(&self, _grace_ms: u32) -> Result<v1::ShutdownResponse, SystemError> {
+        Err(SystemError::NotVm)
     }
 
     fn power_off(&self) {}

@@ -8,7 +8,7 @@ use crate::disk::{DiskError, Qcow2Storage, SizesOf};
 use crate::files::FileError;
 use crate::qmp::QmpClient;
 use crate::snapshot::SnapshotError;
-use crate::spec::MachineSpec;
+use crate::spec::VmSpec;
 
 /// A full disk has tables besides its data; they may take this fraction of its size.
 const TABLES_SHARE: u64 = 64;
@@ -17,12 +17,12 @@ const TABLES_SHARE: u64 = 64;
 const HOST_ROOM: u64 = 256 << 20;
 
 /// The most that a workspace may use on the host.
-fn limit(spec: &MachineSpec) -> u64 {
+fn limit(spec: &VmSpec) -> u64 {
     spec.disk_bytes() + spec.disk_bytes() / TABLES_SHARE
 }
 
 /// Makes the guest stop before its disk and its snapshots exceed the workspace's limit.
-pub(crate) async fn watch(spec: &MachineSpec, qmp: &QmpClient) {
+pub(crate) async fn watch(spec: &VmSpec, qmp: &QmpClient) {
     let watched = async {
         let head = qmp.disk_head(&spec.data_dir).await?;
         let longest = longest_head(spec, &head.file)?;
@@ -35,7 +35,7 @@ pub(crate) async fn watch(spec: &MachineSpec, qmp: &QmpClient) {
 }
 
 /// The length up to which the head may grow.
-fn longest_head(spec: &MachineSpec, head: &Path) -> Result<u64, DiskError> {
+fn longest_head(spec: &VmSpec, head: &Path) -> Result<u64, DiskError> {
     let length = head.metadata().map_err(FileError::at("read", head))?.len();
     let left = limit(spec).saturating_sub(charged(&spec.data_dir)?);
     // QEMU reports the first write beyond this length; zero would disable the report.
@@ -43,7 +43,7 @@ fn longest_head(spec: &MachineSpec, head: &Path) -> Result<u64, DiskError> {
 }
 
 /// The shortage that keeps a guest from writing, if there is one.
-pub(crate) fn missing(spec: &MachineSpec) -> Result<Option<String>, DiskError> {
+pub(crate) fn missing(spec: &VmSpec) -> Result<Option<String>, DiskError> {
     let dir = &spec.data_dir;
     let (used, limit) = (charged(dir)?, limit(spec));
     if used >= limit {

@@ -8,10 +8,10 @@ use crate::files::FileError;
 
 /// A change to the guest that failed.
 #[derive(Debug, thiserror::Error)]
-pub enum MachineError {
+pub enum SystemError {
     /// The agent does not run as the init of a VM.
     #[error("this agent does not run as init of a guest")]
-    NotMachine,
+    NotVm,
     /// The request is not valid.
     #[error("{what} is invalid: {value:?}")]
     Invalid {
@@ -58,11 +58,11 @@ pub enum MachineError {
     },
 }
 
-impl MachineError {
+impl SystemError {
     /// The code for the host.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::NotMachine => ErrorCode::NotMachine,
+            Self::NotVm => ErrorCode::NotVm,
             Self::Invalid { .. } => ErrorCode::Invalid,
             Self::NoDevice { .. } | Self::DiskSize { .. } => ErrorCode::NoDevice,
             Self::NoInit => ErrorCode::NotFound,
@@ -78,11 +78,11 @@ impl MachineError {
 
 /// Adds the step to an error of the kernel.
 pub(super) trait Step<T> {
-    fn step(self, step: &'static str) -> Result<T, MachineError>;
+    fn step(self, step: &'static str) -> Result<T, SystemError>;
 }
 
 impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
-    fn step(self, step: &'static str) -> Result<T, MachineError> {
-        self.map_err(|error| MachineError::System { step, source: error.into() })
+    fn step(self, step: &'static str) -> Result<T, SystemError> {
+        self.map_err(|error| SystemError::System { step, source: error.into() })
     }
 }

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::system::finit_module;
 
-use super::error::MachineError;
+use super::error::SystemError;
 
 /// The driver that finds all other virtio devices of QEMU's microvm.
 const MMIO: &str = "virtio_mmio";
@@ -22,16 +22,16 @@ const MMIO: &str = "virtio_mmio";
 const MAX_ORDER_BYTES: u64 = 64 * 1024;
 
 /// Loads the module that all others need.
-pub(crate) fn load_first(initramfs: BorrowedFd<'_>) -> Result<(), MachineError> {
+pub(crate) fn load_first(initramfs: BorrowedFd<'_>) -> Result<(), SystemError> {
     load(initramfs, MMIO)
 }
 
 /// Loads a module after its dependencies. Modules that are not in the initramfs are taken to be built into the kernel.
-pub(super) fn load(initramfs: BorrowedFd<'_>, name: &str) -> Result<(), MachineError> {
+pub(super) fn load(initramfs: BorrowedFd<'_>, name: &str) -> Result<(), SystemError> {
     let order =
-        read_order(initramfs).map_err(|source| MachineError::Module { module: "list".into(), source })?;
+        read_order(initramfs).map_err(|source| SystemError::Module { module: "list".into(), source })?;
     for module in plan(&order, name) {
-        let failed = |source: io::Error| MachineError::Module { module: module.clone(), source };
+        let failed = |source: io::Error| SystemError::Module { module: module.clone(), source };
         let file = match open_module(initramfs, &format!("{module}.ko")) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
