@@ -15,16 +15,17 @@ use agentiso_core::config::Config;
 use futures::future::join_all;
 use thiserror::Error;
 
+use crate::handle::Request;
 use crate::ledger::LedgerError;
 use crate::lock::{InstanceLock, LockError};
 use crate::mail::{MailStore, MailStoreError};
 use crate::mcp_bridge::McpBridge;
 use crate::network::{Network, NetworkError};
-use crate::pool;
 use crate::quarantined;
+use crate::refill;
 use crate::registry::SessionKind;
 use crate::run_dir::{self, RunDirError, RunDirLock};
-use crate::runner::{self, Request, STOP_GRACE};
+use crate::runner::{self, STOP_GRACE};
 use crate::session::{Session, recover_teams};
 use crate::shared::{OnDisk, Shared};
 use crate::startup::{FoundVms, Startup};
@@ -85,7 +86,8 @@ impl Daemon {
         let Startup { mut registry, written, leftovers, .. } = startup;
         let mail = MailStore::open(config.paths.mail.clone(), &mut registry.teams)?;
         let mcp_bridge = McpBridge::of(&config);
-        let network = Network::open(&config, mcp_bridge.clone()).map_err(OpenError::Network)?;
+        let services = mcp_bridge.as_ref().map(McpBridge::services).unwrap_or_default();
+        let network = Arc::new(Network::open(&config, services).map_err(OpenError::Network)?);
         let locks = (lock, run_lock);
         let on_disk = OnDisk { registry, written, mail };
         let shared = Arc::new(Shared::new(config, vms, on_disk, network, mcp_bridge, locks));
@@ -98,7 +100,7 @@ impl Daemon {
         shared.tasks.spawn(async move {
             // The VMs of the pool are restored from the templates.
             templates::run(Arc::clone(&made)).await;
-            pool::run(made).await;
+            refill::run(made).await;
         });
         shared.tasks.spawn(catch_up(Arc::clone(&shared)));
         Ok(Self { shared })

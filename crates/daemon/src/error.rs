@@ -2,6 +2,10 @@
 //!
 //! Code, hint and whether a retry can help are decided here, once; the tools and the command line only add layout.
 
+mod mcp_bridge;
+mod quarantine;
+mod team;
+
 use std::path::PathBuf;
 
 use agentiso_core::address::SubnetFull;
@@ -23,10 +27,13 @@ use thiserror::Error;
 use crate::git::GitError;
 use crate::info::MAX_FORWARDS;
 use crate::ledger::LedgerError;
-use crate::mcp_bridge::McpBridgeError;
 use crate::registry::TAKEOVER_AFTER;
-use crate::session::{PrepareError, QuarantineError, SwarmError, TeamError};
+use crate::session::{PrepareError, SwarmError};
 use crate::vms::{AgentFailure, BootFailure, CarryFailure, EraseFailure, SnapshotFailure};
+
+pub use mcp_bridge::McpBridgeError;
+pub use quarantine::QuarantineError;
+pub use team::TeamError;
 
 const MIB: u64 = 1 << 20;
 

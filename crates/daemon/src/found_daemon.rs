@@ -1,11 +1,9 @@
 //! Finds the running daemon without asking it, by the locks it holds and the files it wrote beside them.
 
-use std::path::Path;
-
 use agentiso_core::config::Paths;
 
 use crate::lock::{running_daemon, served};
-use crate::run_dir::{Owner, identity, owner_of};
+use crate::run_dir::{Owner, identity, owner_of, share_directory};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FoundDaemon {
@@ -39,15 +37,10 @@ pub fn find_daemon(paths: &Paths) -> Option<FoundDaemon> {
     })
 }
 
-/// Whether two state files, given by their identities, are in one directory. They then share one lock, and another
-/// run directory does not help.
-pub fn share_directory(one: &str, other: &str) -> bool {
-    Path::new(one).parent() == Path::new(other).parent()
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use super::*;
     use crate::lock::InstanceLock;

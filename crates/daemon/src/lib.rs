@@ -18,8 +18,9 @@ pub mod fault;
 mod first_turn;
 mod found_daemon;
 mod git;
-mod guest;
+mod handle;
 mod info;
+mod inside;
 pub mod ledger;
 mod lock;
 mod logs;
@@ -33,12 +34,14 @@ mod open_files;
 mod own_log;
 mod pool;
 mod quarantined;
+mod refill;
 mod registry;
 mod run_dir;
 mod runner;
 mod session;
 mod shared;
 mod space;
+mod standstill;
 mod startup;
 mod sweep;
 mod templates;
@@ -49,10 +52,9 @@ pub use agentiso_host::jail::of_process as jail_of;
 pub use agentiso_net::bridge::{LogLack, try_flow_log};
 pub use agentiso_net::log::{FlowEvent, FlowRecord};
 pub use daemon::{Daemon, OpenError};
-pub use error::OpError;
-pub use found_daemon::{FoundDaemon, find_daemon, share_directory};
+pub use error::{McpBridgeError, OpError, QuarantineError, TeamError};
+pub use found_daemon::{FoundDaemon, find_daemon};
 pub use git::GitError;
-pub use guest::{ExecStream, Guest, Transferred};
 pub use info::{
     Adopted, BatchForked, BulkAdopted, CreateRequest, Created, ExportRequest, Exported, ForkFailed,
     ForkManyRequest, ForkRequest, Forked, ForkedFrom, ImportRequest, Imported, LogKind, Logs, MAX_FORKS,
@@ -61,16 +63,15 @@ pub use info::{
 pub use lock::{InstanceLock, LockError, running_daemon};
 pub use main_loop::{RunError, run, run_with};
 pub use mcp::{McpHandler, McpOptions};
-pub use mcp_bridge::McpBridgeError;
 pub use metrics::{Health, Workspaces};
 pub use network::NetworkError;
 pub use registry::SessionKind;
-pub use run_dir::{Owner, RunDirError, others_vms};
+pub use run_dir::{Owner, RunDirError, others_vms, share_directory};
 pub use session::{
-    BridgeAccess, MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared,
-    QuarantineError, QuarantineItem, QuarantineKind, Received, Recovered, RoleRequest, Sent, Session,
-    SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
-    TeamError, TeamInfo, TeamRequest, VaultQuery, VaultQueryKind, Watch,
+    BridgeAccess, ExecStream, Guest, MemberInfo, MergeRequest, Merged, MergedSource, PrepareError,
+    PrepareRequest, Prepared, QuarantineItem, QuarantineKind, Received, Recovered, RoleRequest, Sent,
+    Session, SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
+    TeamInfo, TeamRequest, Transferred, VaultQuery, VaultQueryKind, Watch,
 };
 pub use vms::{
     AgentFailure, Captured, ChangedPath, ChangedPaths, Command, DirEntry, DirListing, EntryKind, ExecEvent,

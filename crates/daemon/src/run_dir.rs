@@ -16,8 +16,6 @@ use agentiso_host::strays;
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-use crate::found_daemon::share_directory;
-
 /// The file has two short lines; more is not read.
 const MAX_OWNER_BYTES: u64 = 8 * 1024;
 
@@ -47,6 +45,12 @@ fn of(owner: &Option<Owner>) -> String {
         .as_ref()
         .map(|owner| format!(" (pid {}, state file {})", owner.pid, owner.state_file))
         .unwrap_or_default()
+}
+
+/// Whether two state files, given by their identities, are in one directory. They then share one lock, and another
+/// run directory does not help.
+pub fn share_directory(one: &str, other: &str) -> bool {
+    Path::new(one).parent() == Path::new(other).parent()
 }
 
 /// The daemon that wrote the owner file.

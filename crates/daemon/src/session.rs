@@ -6,6 +6,7 @@ mod export_import;
 mod forks;
 mod git;
 mod guarded;
+mod guest;
 mod mcp_bridge;
 mod metrics;
 mod network;
@@ -30,25 +31,27 @@ use agentiso_core::resources::Resources;
 
 use crate::error::OpError;
 use crate::first_turn::Turn;
-use crate::guest::Guest;
+use crate::handle::{Handle, Live, Reply, Request};
 use crate::info::{Adopted, BulkAdopted, CreateRequest, Created, LogKind, Logs, NetworkInfo, WorkspaceInfo};
 use crate::logs;
-use crate::pool::{self, Standby};
+use crate::pool::Standby;
+use crate::refill;
 use crate::registry::{Lifetime, Registry, SessionKind, Wanted, Workspace};
-use crate::runner::{Handle, Live, Reply, Request, Seed};
+use crate::runner::Seed;
 use crate::shared::Shared;
 use crate::vms::{HostFacts, ImageFailure, ImageRef, Progress, Rung, SizesOf, TemplateInfo, Vm, VolumeUsage};
 
 pub use git::{MergeRequest, Merged, MergedSource};
+pub use guest::{ExecStream, Guest, Transferred};
 pub use mcp_bridge::BridgeAccess;
 pub use prepare::{PrepareError, PrepareRequest, Prepared};
-pub use quarantine::{QuarantineError, QuarantineItem, QuarantineKind, Recovered};
+pub use quarantine::{QuarantineItem, QuarantineKind, Recovered};
 pub use swarm::{
     SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
     VaultQuery, VaultQueryKind,
 };
 pub(crate) use teams::recover as recover_teams;
-pub use teams::{MemberInfo, Received, RoleRequest, Sent, TeamError, TeamInfo, TeamRequest};
+pub use teams::{MemberInfo, Received, RoleRequest, Sent, TeamInfo, TeamRequest};
 pub use watch::Watch;
 
 /// How long a call waits for a VM that the daemon is finding again after a restart. Clients give most calls 30 seconds.
@@ -202,7 +205,7 @@ impl Session {
             return reserved;
         }
         // A real request outranks the warm pool.
-        pool::discard(self.shared(), spare).await;
+        refill::discard(self.shared(), spare).await;
         reserve(wanted)
     }
 

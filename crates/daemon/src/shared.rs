@@ -15,6 +15,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::claims::Claims;
 use crate::first_turn::FirstTurns;
+use crate::handle::Handle;
+use crate::info::VmIdentity;
 use crate::ledger::{Description, Holds, LedgerError, Store, Written, write_workspace};
 use crate::lock::InstanceLock;
 use crate::mail::MailStore;
@@ -22,9 +24,8 @@ use crate::mcp_bridge::McpBridge;
 use crate::metrics::Metrics;
 use crate::network::Network;
 use crate::pool::Pool;
-use crate::registry::{self, Registry, Status, VmIdentity, Workspace};
+use crate::registry::{self, Registry, Status, Workspace};
 use crate::run_dir::RunDirLock;
-use crate::runner::Handle;
 use crate::space::SpacePromises;
 use crate::vms::{ImageRef, VmSpec, Vms};
 
@@ -48,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) space: SpacePromises,
     pub(crate) pool: Pool,
     pub(crate) metrics: Metrics,
-    pub(crate) network: Network,
+    pub(crate) network: Arc<Network>,
     pub(crate) mail: MailStore,
     /// The MCP bridge for programs inside workspaces, if it is enabled.
     pub(crate) mcp_bridge: Option<Arc<McpBridge>>,
@@ -91,7 +92,7 @@ impl Shared {
         config: Config,
         vms: Arc<dyn Vms>,
         on_disk: OnDisk,
-        network: Network,
+        network: Arc<Network>,
         mcp_bridge: Option<Arc<McpBridge>>,
         locks: (InstanceLock, RunDirLock),
     ) -> Self {

@@ -21,10 +21,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::hello::{self, HELLO_DEADLINE, Hello, HelloError, Welcome};
 use super::ready::{self, ReadyReport};
-use crate::found_daemon::{FoundDaemon, find_daemon, share_directory};
+use crate::found_daemon::{FoundDaemon, find_daemon};
 use crate::lock::running_daemon;
 use crate::own_log;
-use crate::run_dir::{self, Owner};
+use crate::run_dir::{self, Owner, share_directory};
 
 /// Time from starting a daemon to its socket. The daemon answers before it has looked at VMs, so only a heavily loaded
 /// host needs this long.

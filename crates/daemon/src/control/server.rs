@@ -14,6 +14,7 @@ use super::listener::Listener;
 use super::ops::{self, Outbox, Outgoing};
 use super::wire::{Reply, Request, WireError};
 use crate::daemon::Daemon;
+use crate::inside::Inside;
 use crate::mcp::McpHandler;
 use crate::registry::SessionKind;
 
@@ -35,7 +36,8 @@ impl Daemon {
     pub async fn serve(self, listener: Listener, mcp: impl McpHandler) {
         let mcp: Arc<dyn McpHandler> = Arc::new(mcp);
         if let Some(bridge) = &self.shared.mcp_bridge {
-            bridge.begin(&self.shared, Arc::clone(&mcp));
+            let shared = Arc::downgrade(&self.shared);
+            bridge.begin(Arc::new(Inside { shared, mcp: Arc::clone(&mcp) }));
         }
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {

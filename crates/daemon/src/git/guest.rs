@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::GitError;
 use crate::error::OpError;
-use crate::guest::Guest;
+use crate::session::Guest;
 use crate::vms::{Captured, ExecSpec};
 
 /// Bytes kept of the end of a stream in addition to its beginning: an error message is usually last.

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::error::OpError;
-use crate::guest::Guest;
+use crate::session::Guest;
 use crate::vms::WriteFile;
 
 #[derive(Debug)]

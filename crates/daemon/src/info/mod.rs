@@ -87,6 +87,13 @@ pub struct WorkspaceInfo {
     pub rung: Option<Rung>,
 }
 
+/// An id and an address, which no two VMs share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VmIdentity {
+    pub(crate) id: WorkspaceId,
+    pub(crate) address: Ipv4Addr,
+}
+
 /// The network policy of a workspace, and the ports of the host that are forwarded to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredNetwork", into = "StoredNetwork")]

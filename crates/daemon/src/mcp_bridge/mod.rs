@@ -8,29 +8,36 @@
 //! token is kept as a hash with the workspace and is deleted with it. A workspace with a token may also use the host's
 //! model server, if there is one.
 
-mod backend;
-mod error;
 mod models;
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentiso_core::config::Config;
 use agentiso_core::ids::WorkspaceId;
-use agentiso_http::{Front, Hosts, Settings};
+use agentiso_http::{Backend, Front, Hosts, Settings};
 use agentiso_net::gateway::{Duplex, Service};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
-use backend::WorkspaceBackend;
-pub use error::McpBridgeError;
 use models::{ModelServer, Models};
 
-use crate::mcp::McpHandler;
-use crate::shared::Shared;
+/// The workspaces of the daemon, as the bridge needs them.
+pub(crate) trait Workspaces: Send + Sync + 'static {
+    /// Calls `enter` for the workspace that has this address, and says whether it has a token. Runs under the
+    /// registry's lock, so that a workspace that was forgotten is not entered again.
+    fn at_address(&self, address: Ipv4Addr, enter: &mut dyn FnMut(WorkspaceId, bool));
+
+    /// Whether this is the token of this workspace.
+    fn accepts(&self, id: &WorkspaceId, token: &str) -> bool;
+
+    /// Opens an MCP session that is bound to this workspace.
+    fn open(&self, id: WorkspaceId) -> BoxFuture<'_, Result<UnixStream, String>>;
+}
 
 #[derive(Debug)]
 pub(crate) struct McpBridge {
@@ -42,10 +49,9 @@ pub(crate) struct McpBridge {
 }
 
 struct DaemonLink {
-    shared: Weak<Shared>,
+    workspaces: Arc<dyn Workspaces>,
     /// The daemon's own runtime: the network's threads, which carry frames, do no other work.
     runtime: Handle,
-    mcp: Arc<dyn McpHandler>,
 }
 
 impl std::fmt::Debug for DaemonLink {
@@ -80,8 +86,8 @@ impl McpBridge {
     }
 
     /// Begins to serve guests. Must be called within the daemon's runtime.
-    pub(crate) fn begin(&self, shared: &Arc<Shared>, mcp: Arc<dyn McpHandler>) {
-        let daemon = DaemonLink { shared: Arc::downgrade(shared), runtime: Handle::current(), mcp };
+    pub(crate) fn begin(&self, workspaces: Arc<dyn Workspaces>) {
+        let daemon = DaemonLink { workspaces, runtime: Handle::current() };
         if self.daemon.set(daemon).is_err() {
             tracing::error!("the MCP bridge was started twice");
         }
@@ -97,13 +103,13 @@ impl McpBridge {
         }
     }
 
-    /// Calls `enter` for the workspace that has this address, if it has a token. Runs under the registry's lock, so
-    /// that a workspace that was forgotten is not entered again.
+    /// Calls `enter` for the workspace that has this address, if it has a token.
     fn with_token_holder<T>(&self, guest: Ipv4Addr, enter: impl FnOnce(WorkspaceId) -> T) -> Option<T> {
-        let shared = self.daemon.get()?.shared.upgrade()?;
-        let state = shared.state();
-        let workspace = state.registry.at_address(guest)?;
-        workspace.bridge_token.is_some().then(|| enter(workspace.id))
+        let (mut enter, mut entered) = (Some(enter), None);
+        self.daemon.get()?.workspaces.at_address(guest, &mut |id, has_token| {
+            entered = enter.take().filter(|_| has_token).map(|enter| enter(id));
+        });
+        entered
     }
 
     fn fronts(&self) -> MutexGuard<'_, HashMap<WorkspaceId, Arc<Front<WorkspaceBackend>>>> {
@@ -112,16 +118,40 @@ impl McpBridge {
     }
 
     fn front_of(&self, guest: Ipv4Addr) -> Option<Arc<Front<WorkspaceBackend>>> {
-        let DaemonLink { shared, mcp, .. } = self.daemon.get()?;
-        let alive = shared.upgrade()?;
-        let state = alive.state();
+        let workspaces = &self.daemon.get()?.workspaces;
+        let mut found = None;
         // A VM of the warm pool has an address and belongs to no workspace yet.
-        let id = state.registry.at_address(guest)?.id;
-        // Inserted under the registry's lock, so that a workspace that was forgotten is not entered again.
-        let mut fronts = self.fronts();
-        let backend = || WorkspaceBackend::new(shared.clone(), id, mcp.clone());
-        let front = fronts.entry(id).or_insert_with(|| Arc::new(Front::new(backend(), Settings::WORKSPACE)));
-        Some(front.clone())
+        workspaces.at_address(guest, &mut |id, _| {
+            let backend = || WorkspaceBackend { workspaces: Arc::clone(workspaces), id };
+            let mut fronts = self.fronts();
+            let front = fronts.entry(id);
+            found =
+                Some(front.or_insert_with(|| Arc::new(Front::new(backend(), Settings::WORKSPACE))).clone());
+        });
+        found
+    }
+}
+
+/// The backend behind the HTTP front of one workspace.
+struct WorkspaceBackend {
+    workspaces: Arc<dyn Workspaces>,
+    id: WorkspaceId,
+}
+
+impl std::fmt::Debug for WorkspaceBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("WorkspaceBackend").field(&self.id).finish()
+    }
+}
+
+impl Backend for WorkspaceBackend {
+    /// Accepts this workspace's own token only.
+    fn knows(&self, token: &str) -> bool {
+        self.workspaces.accepts(&self.id, token)
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<UnixStream, String>> {
+        self.workspaces.open(self.id)
     }
 }
 

@@ -8,13 +8,10 @@ mod show;
 use std::time::{Duration, Instant};
 
 use agentiso_core::team::{TASK_ASSIGNMENT, TeamName};
-use agentiso_git::merge::{Outcome, Strategy};
+use agentiso_git::merge::Strategy;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-
-use crate::error::OpError;
-use crate::session::Merged;
 
 pub use show::{Health, Workspaces};
 
@@ -32,8 +29,28 @@ const MESSAGE_TYPES: [&str; 3] = ["text", TASK_ASSIGNMENT, "other"];
 /// The results of a command.
 const EXEC_RESULTS: [&str; 4] = ["success", "failure", "timeout", "error"];
 
-/// The results of a merge: everything merged, some sources left out, or nothing merged.
-const MERGE_RESULTS: [&str; 3] = ["success", "conflict", "error"];
+/// The result of a merge between workspaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MergeResult {
+    /// Every source was merged.
+    Whole,
+    /// Some sources were left out.
+    Partial,
+    /// Nothing was merged.
+    Failed,
+}
+
+impl MergeResult {
+    const ALL: [Self; 3] = [Self::Whole, Self::Partial, Self::Failed];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Whole => "success",
+            Self::Partial => "conflict",
+            Self::Failed => "error",
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -63,8 +80,8 @@ impl Default for Metrics {
         for result in EXEC_RESULTS {
             drop(metrics.execs.get_or_create(&exec_labels(result)));
         }
-        for (strategy, result) in Strategy::ALL.into_iter().flat_map(|s| MERGE_RESULTS.map(|r| (s, r))) {
-            drop(metrics.merges.get_or_create(&merge_labels(strategy, result)));
+        for (strategy, result) in Strategy::ALL.into_iter().flat_map(|s| MergeResult::ALL.map(|r| (s, r))) {
+            drop(metrics.merges.get_or_create(&merge_labels(strategy, result.as_str())));
         }
         metrics
     }
@@ -109,16 +126,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn merged(&self, strategy: Strategy, took: Duration, result: &Result<Merged, OpError>) {
-        let whole = |merged: &Merged| {
-            merged.sources.iter().all(|source| matches!(source.outcome, Outcome::Merged { .. }))
-        };
-        let result = match result {
-            Ok(merged) if whole(merged) => "success",
-            Ok(_) => "conflict",
-            Err(_) => "error",
-        };
-        self.merges.get_or_create(&merge_labels(strategy, result)).inc();
+    pub(crate) fn merged(&self, strategy: Strategy, took: Duration, result: MergeResult) {
+        self.merges.get_or_create(&merge_labels(strategy, result.as_str())).inc();
         self.merge_time.observe(took.as_secs_f64());
     }
 }
@@ -138,35 +147,6 @@ fn message_labels(team: &TeamName, message_type: &str) -> Labels<2> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use agentiso_core::ids::WorkspaceId;
-    use agentiso_core::names::WorkspaceName;
-
-    use crate::session::MergedSource;
-
-    fn merges(metrics: &Metrics, strategy: Strategy, result: &str) -> u64 {
-        metrics.merges.get(&merge_labels(strategy, result)).map_or(0, |counter| counter.get())
-    }
-
-    #[test]
-    fn merge_succeeds_only_with_every_source() {
-        let metrics = Metrics::default();
-        let strategy = Strategy::CherryPick;
-        let source = |outcome| MergedSource {
-            id: WorkspaceId::random(),
-            name: WorkspaceName::parse("a").unwrap(),
-            outcome,
-        };
-        let merged = || source(Outcome::Merged { commits: 1, note: None });
-        let failed = source(Outcome::Failed { error: "does not fit".to_owned() });
-        let took = Duration::from_secs(2);
-        metrics.merged(strategy, took, &Ok(Merged { strategy, sources: vec![merged(), merged()] }));
-        metrics.merged(strategy, took, &Ok(Merged { strategy, sources: vec![merged(), failed] }));
-        metrics.merged(strategy, took, &Err(OpError::Cancelled));
-        for result in MERGE_RESULTS {
-            assert_eq!(merges(&metrics, strategy, result), 1, "{result}");
-            assert_eq!(merges(&metrics, Strategy::Sequential, result), 0, "{result}");
-        }
-    }
 
     #[test]
     fn message_types_cannot_create_metric_series() {

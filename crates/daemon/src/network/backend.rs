@@ -17,7 +17,6 @@ use thiserror::Error;
 use super::connection::Connection;
 use super::lane::Lane;
 use super::socket::{self, Socket};
-use crate::mcp_bridge::McpBridge;
 use crate::open_files;
 
 /// The port of DNS servers.
@@ -56,13 +55,12 @@ pub(super) enum Backend {
 
 impl Backend {
     /// Takes over or removes what an earlier daemon left.
-    pub(super) fn open(config: &Config, bridge: Option<Arc<McpBridge>>) -> Result<Self, NetworkError> {
+    pub(super) fn open(config: &Config, services: Vec<Arc<dyn Service>>) -> Result<Self, NetworkError> {
         socket::sweep(&config.paths.run)?;
         let upstreams = config.network.dns_servers.iter().map(|server| SocketAddr::from((*server, DNS_PORT)));
         let names = Arc::new(Resolver::new(upstreams.collect()));
         let subnet = config.subnet();
         let open_files = open_files::raise();
-        let services: Vec<Arc<dyn Service>> = bridge.map(|bridge| bridge.services()).unwrap_or_default();
         Ok(match config.network.backend.chosen() {
             Chosen::Gateway => {
                 let settings = GatewaySettings {

@@ -20,14 +20,11 @@ use agentiso_core::address::mac_for;
 use agentiso_core::config::{Config, Paths};
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::network::{NetworkPolicy, PolicyChange, PolicyProblems};
-use agentiso_net::gateway::{Ending, Forward, ForwardError, NetIdentity};
+use agentiso_net::gateway::{Ending, Forward, ForwardError, NetIdentity, Service};
 use agentiso_net::log::FlowLog;
 use agentiso_net::rules::{Guard, HostAddresses};
 
-use crate::info::{NetworkInfo, NetworkTrouble, PortForward};
-use crate::mcp_bridge::McpBridge;
-use crate::registry::VmIdentity;
-use crate::shared::Shared;
+use crate::info::{NetworkInfo, NetworkTrouble, PortForward, VmIdentity};
 pub(crate) use backend::AttachmentError;
 use backend::Backend;
 pub use backend::NetworkError;
@@ -100,10 +97,10 @@ impl Attached {
 }
 
 impl Network {
-    /// Takes over or removes what an earlier daemon left. Must be called within the runtime.
-    pub(crate) fn open(config: &Config, bridge: Option<Arc<McpBridge>>) -> Result<Self, NetworkError> {
+    /// Takes over or removes what an earlier daemon left. Guests reach the services through the network. Must be called within the runtime.
+    pub(crate) fn open(config: &Config, services: Vec<Arc<dyn Service>>) -> Result<Self, NetworkError> {
         Ok(Self {
-            backend: Backend::open(config, bridge)?,
+            backend: Backend::open(config, services)?,
             host: HostAddresses::of_this_host()?,
             address: config.subnet().gateway,
             paths: config.paths.clone(),
@@ -183,7 +180,7 @@ impl Network {
         let mut attachments = self.attachments();
         let at_gateway =
             attachments.attached.get(id).is_some_and(|attached| attached.connection.is_gateway());
-        if at_gateway && crate::jail_of(pid) == Some(agentiso_host::jail::Jail::Landlock) {
+        if at_gateway && agentiso_host::jail::of_process(pid) == Some(agentiso_host::jail::Jail::Landlock) {
             let reason = "its network ended with an earlier daemon, because this host does not allow user namespaces; \
                           stop and start the workspace";
             attachments.refused.insert(*id, reason.to_owned());
@@ -250,15 +247,15 @@ impl Network {
 
     /// Allows more than the policy until the returned value is dropped. Changes of the policy apply meanwhile.
     pub(crate) fn open_for_call(
-        shared: &Arc<Shared>,
+        self: &Arc<Self>,
         id: &WorkspaceId,
         change: &PolicyChange,
     ) -> Result<Opening, PolicyProblems> {
-        if let Some(attached) = shared.network.attachments().attached.get_mut(id) {
+        if let Some(attached) = self.attachments().attached.get_mut(id) {
             attached.opened = Some(change.clone());
             attached.apply().inspect_err(|_| attached.opened = None)?;
         }
-        Ok(Opening::new(shared.clone(), *id))
+        Ok(Opening::new(Arc::clone(self), *id))
     }
 
     fn end_opening(&self, id: &WorkspaceId) {

@@ -7,22 +7,22 @@ use std::sync::Arc;
 
 use agentiso_core::ids::WorkspaceId;
 
-use crate::shared::Shared;
+use super::Network;
 
 /// Dropping it restores the access that the policy allows; flows that are no longer allowed end.
 pub(crate) struct Opening {
-    shared: Arc<Shared>,
+    network: Arc<Network>,
     id: WorkspaceId,
 }
 
 impl Opening {
-    pub(super) fn new(shared: Arc<Shared>, id: WorkspaceId) -> Self {
-        Self { shared, id }
+    pub(super) fn new(network: Arc<Network>, id: WorkspaceId) -> Self {
+        Self { network, id }
     }
 }
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        self.shared.network.end_opening(&self.id);
+        self.network.end_opening(&self.id);
     }
 }

@@ -22,4 +22,4 @@ pub use sessions::SessionKind;
 pub(crate) use sessions::TAKEOVER_AFTER;
 pub(crate) use snapshots::Books;
 pub(crate) use stored::{from_ledger, restored, to_ledger};
-pub(crate) use table::{Limits, Registry, VmIdentity, Wanted};
+pub(crate) use table::{Limits, Registry, Wanted};

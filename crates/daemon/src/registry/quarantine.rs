@@ -9,8 +9,8 @@ use agentiso_core::names::WorkspaceName;
 use super::entry::Workspace;
 use super::table::Registry;
 use crate::error::OpError;
+use crate::error::QuarantineError;
 use crate::ledger::{KeptContent, KeptWorkspace, Quarantine};
-use crate::session::QuarantineError;
 
 /// Leaves room in a name for a dash and the first digits of an id.
 const MAX_KEPT_NAME: usize = 100;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use agentiso_core::ids::{SessionId, WorkspaceId};
 
-use crate::mcp_bridge::McpBridgeError;
+use crate::error::McpBridgeError;
 
 /// The time for which a live owner must have been silent before its workspaces may be taken over.
 pub(crate) const TAKEOVER_AFTER: Duration = Duration::from_secs(60);

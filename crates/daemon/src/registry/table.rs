@@ -18,10 +18,9 @@ use agentiso_core::team::Teams;
 use super::entry::{Lifetime, Status, Workspace};
 use super::sessions::{SessionKind, Sessions, TakeoverRefusal};
 use super::snapshots::Snapshots;
-use crate::error::OpError;
-use crate::info::{ForkedFrom, NetworkInfo};
+use crate::error::{McpBridgeError, OpError};
+use crate::info::{ForkedFrom, NetworkInfo, VmIdentity};
 use crate::ledger::{Mended, Quarantine};
-use crate::mcp_bridge::McpBridgeError;
 use crate::vms::ImageRef;
 
 /// The number of names in a "not found" error: enough to pick from, too few to flood a context.
@@ -36,13 +35,6 @@ pub(crate) struct Limits {
     /// Limit on workspaces plus VMs of the warm pool.
     pub(crate) max_total_vms: u32,
     pub(crate) subnet: Subnet,
-}
-
-/// An id and an address, which no two VMs share.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct VmIdentity {
-    pub(crate) id: WorkspaceId,
-    pub(crate) address: Ipv4Addr,
 }
 
 /// A create request whose defaults are filled in.

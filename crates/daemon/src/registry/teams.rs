@@ -7,8 +7,7 @@ use agentiso_core::team::{Team, TeamName};
 
 use super::sessions::{SessionKind, TakeoverRefusal};
 use super::table::Registry;
-use crate::error::OpError;
-use crate::session::TeamError;
+use crate::error::{OpError, TeamError};
 
 impl Registry {
     /// Returns a team that the session may change: its own, or one whose owner is gone (with force: or silent). The

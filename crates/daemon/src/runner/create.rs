@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::handle::{Handle, Request};
 use super::import::{ImportSeed, from_file};
 use super::setup;
 use super::steps::BootKind;
@@ -26,6 +25,7 @@ use super::task::{Existence, Runner};
 use crate::error::OpError;
 use crate::fault;
 use crate::first_turn;
+use crate::handle::{Handle, Request};
 use crate::pool::Standby;
 use crate::registry::Status;
 use crate::vms::{Booted, Progress, Rung};

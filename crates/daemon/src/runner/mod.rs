@@ -6,7 +6,6 @@
 //! snapshots, [`setup`] the commands of a fork, [`import`] the special part of a workspace that comes from a file.
 
 mod create;
-mod handle;
 mod import;
 mod reach;
 mod recover;
@@ -17,9 +16,7 @@ mod suspend;
 mod task;
 
 pub(crate) use create::{Delivery, ForkSeed, Seed};
-pub(crate) use handle::{Handle, Live, Reply, Request};
 pub(crate) use import::ImportSeed;
 pub(crate) use recover::take_up;
 pub(crate) use steps::STOP_GRACE;
-pub(crate) use suspend::ROOM_CHECK_INTERVAL;
 pub(crate) use task::spawn_create;

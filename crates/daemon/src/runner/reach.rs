@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::handle::Live;
 use super::task::Runner;
 use crate::error::OpError;
+use crate::handle::Live;
 use crate::vms::{AttachFailure, Vm, VmRecord};
 
 /// The pause before an unreachable VM is tried again. Nothing signals when it can be reached.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use agentiso_core::ids::SnapshotId;
 
-use super::handle::Live;
 use super::task::{Existence, Runner, spawn_recovered};
+use crate::handle::Live;
 use crate::registry::{Books, Lifetime, Status, Workspace};
 use crate::shared::Shared;
 use crate::vms::VmRecord;

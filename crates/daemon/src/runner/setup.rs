@@ -6,7 +6,7 @@ use agentiso_core::names::WorkspaceName;
 use futures::StreamExt;
 
 use crate::error::OpError;
-use crate::guest::{standstill, suspended};
+use crate::standstill::{standstill, suspended};
 use crate::vms::{AgentFailure, ExecEvent, ExecOutcome, ExecSpec, Vm};
 
 /// Longer than an installation takes, shorter than a client waits for the fork.

@@ -7,36 +7,21 @@
 //! it is entered under another name.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_core::names::SnapshotName;
 use tokio_util::sync::CancellationToken;
 
-use super::handle::Live;
 use super::steps::BootKind;
 use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
+use crate::handle::{Live, RestoreOutcome, Taken};
 use crate::registry::{Books, Status};
-use crate::vms::{Origin, Progress, Rung, SizesOf, SnapshotDiff, SnapshotFailure, Vm, VmSpec, VolumeUsage};
+use crate::vms::{Origin, Progress, SizesOf, SnapshotDiff, SnapshotFailure, Vm, VmSpec, VolumeUsage};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-
-/// A snapshot that was taken and is in the ledger.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
-    pub(crate) id: SnapshotId,
-    pub(crate) pause: Duration,
-}
-
-/// The result of a restore.
-#[derive(Clone, Debug)]
-pub(crate) struct RestoreOutcome {
-    pub(crate) rung: Rung,
-    pub(crate) warning: Option<String>,
-}
 
 impl Runner {
     pub(super) async fn snapshot(

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::handle::Live;
 use super::task::{Runner, attach_network};
 use crate::error::OpError;
 use crate::fault;
+use crate::handle::Live;
 use crate::registry::Status;
 use crate::vms::{Booted, Progress, Rung, SpawnHook, VmRecord};
 

@@ -1,13 +1,8 @@
 //! Suspends a workspace whose guest stands still because its writes find no room. It loses nothing and continues by
 //! itself when there is room.
 
-use std::time::Duration;
-
 use super::task::Runner;
 use crate::registry::Status;
-
-/// The interval between two checks for room. A disk sends no signal when it has room again.
-pub(crate) const ROOM_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Runner {
     pub(super) fn is_suspended(&self) -> bool {

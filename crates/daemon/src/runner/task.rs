@@ -9,13 +9,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::create::{self, Delivery, Seed};
-use super::handle::{Handle, Live, QUEUE_LENGTH, Reply, Request};
 use super::reach::OutOfReach;
 use super::recover::Recovery;
-use super::suspend::ROOM_CHECK_INTERVAL;
 use crate::error::OpError;
-use crate::registry::{Books, Lifetime, Registry, Status, VmIdentity, Workspace};
+use crate::handle::{Handle, Live, QUEUE_LENGTH, Reply, Request};
+use crate::info::VmIdentity;
+use crate::registry::{Books, Lifetime, Registry, Status, Workspace};
 use crate::shared::Shared;
+use crate::standstill::ROOM_CHECK_INTERVAL;
 use crate::vms::Progress;
 use crate::vms::{ExitReason, Vm, VmSpec};
 

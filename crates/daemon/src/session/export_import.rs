@@ -9,10 +9,11 @@ use tokio_util::sync::CancellationToken;
 use super::Session;
 use crate::error::OpError;
 use crate::fault;
+use crate::handle::{Handle, Request};
 use crate::info::{ExportRequest, Exported, ImportRequest, Imported};
 use crate::ledger::Holds;
 use crate::registry::{Lifetime, Wanted, Workspace};
-use crate::runner::{Handle, ImportSeed, Request, Seed};
+use crate::runner::{ImportSeed, Seed};
 use crate::shared::Shared;
 use crate::vms::{About, ImageRef, Progress, Target, VmSpec};
 

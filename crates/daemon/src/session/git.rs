@@ -10,10 +10,10 @@ use agentiso_git::merge::{self, Merge, Outcome, Source, Strategy};
 use agentiso_git::{Ran, Script};
 use tokio_util::sync::CancellationToken;
 
-use super::Session;
+use super::{Guest, Session};
 use crate::error::OpError;
 use crate::git::{GitError, GuestPlace};
-use crate::guest::Guest;
+use crate::metrics::MergeResult;
 
 #[derive(Clone, Debug)]
 pub struct MergeRequest {
@@ -108,7 +108,7 @@ impl Session {
     ) -> Result<Merged, OpError> {
         let begun = Instant::now();
         let merged = self.merge_uncounted(request, target, sources, stop).await;
-        self.shared().metrics.merged(request.strategy, begun.elapsed(), &merged);
+        self.shared().metrics.merged(request.strategy, begun.elapsed(), counted_as(&merged));
         merged
     }
 
@@ -162,3 +162,34 @@ impl Session {
 
 /// Number of records that a failed connection may have made.
 const RECENT: usize = 20;
+
+fn counted_as(result: &Result<Merged, OpError>) -> MergeResult {
+    let is_whole = |merged: &Merged| {
+        merged.sources.iter().all(|source| matches!(source.outcome, Outcome::Merged { .. }))
+    };
+    match result {
+        Ok(merged) if is_whole(merged) => MergeResult::Whole,
+        Ok(_) => MergeResult::Partial,
+        Err(_) => MergeResult::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merge_succeeds_only_with_every_source() {
+        let source = |outcome| MergedSource {
+            id: WorkspaceId::random(),
+            name: WorkspaceName::parse("a").unwrap(),
+            outcome,
+        };
+        let merged = || source(Outcome::Merged { commits: 1, note: None });
+        let failed = source(Outcome::Failed { error: "does not fit".to_owned() });
+        let of = |sources| counted_as(&Ok(Merged { strategy: Strategy::CherryPick, sources }));
+        assert_eq!(of(vec![merged(), merged()]), MergeResult::Whole);
+        assert_eq!(of(vec![merged(), failed]), MergeResult::Partial);
+        assert_eq!(counted_as(&Err(OpError::Cancelled)), MergeResult::Failed);
+    }
+}

@@ -4,8 +4,7 @@ use agentiso_core::names::WorkspaceRef;
 use agentiso_http::{Token, TokenHash};
 
 use super::Session;
-use crate::error::OpError;
-use crate::mcp_bridge::McpBridgeError;
+use crate::error::{McpBridgeError, OpError};
 
 /// Prefix of every token of a workspace.
 const PREFIX: &str = "mcp-";

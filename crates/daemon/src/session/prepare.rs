@@ -15,10 +15,9 @@ use tokio_util::sync::CancellationToken;
 use super::Session;
 use crate::error::OpError;
 use crate::git::GitError;
-use crate::guest::Guest;
 use crate::info::{CreateRequest, SnapshotInfo, WorkspaceInfo};
-use crate::network::Network;
 use crate::registry::Lifetime;
+use crate::session::Guest;
 use crate::vms::{ExecOutcome, ExecSpec, Progress};
 
 /// Name of the snapshot, from the tool contract.
@@ -206,7 +205,7 @@ impl Session {
             self.start(&wanted, progress).await?;
         }
         let guest = self.guest(&wanted).await?;
-        let opening = Network::open_for_call(self.shared(), &found.workspace.id, &request.network)?;
+        let opening = self.shared().network.open_for_call(&found.workspace.id, &request.network)?;
         if let Some(url) = &request.git_url {
             progress.report("cloning the repository", None);
             clone_into_workspace(&guest, url, found.is_new, stop).await?;

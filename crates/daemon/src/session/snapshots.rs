@@ -6,9 +6,9 @@ use agentiso_core::names::{SnapshotName, WorkspaceRef};
 
 use super::Session;
 use crate::error::OpError;
+use crate::handle::{Handle, Request};
 use crate::info::{Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo};
 use crate::registry::{Registry, Workspace};
-use crate::runner::{Handle, Request};
 use crate::vms::{Progress, SizesOf, SnapshotDiff, VolumeUsage};
 
 impl Session {

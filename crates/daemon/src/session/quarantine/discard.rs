@@ -5,9 +5,8 @@ use std::sync::Arc;
 use agentiso_core::ids::WorkspaceId;
 use agentiso_host::files;
 
-use super::error::QuarantineError;
 use super::list::{Wanted, team_id};
-use crate::error::OpError;
+use crate::error::{OpError, QuarantineError};
 use crate::ledger::{TeamKey, team_directory};
 use crate::session::Session;
 

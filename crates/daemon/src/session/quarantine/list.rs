@@ -8,8 +8,7 @@ use std::sync::Arc;
 use agentiso_core::ids::WorkspaceId;
 use serde::{Deserialize, Serialize};
 
-use super::error::QuarantineError;
-use crate::error::OpError;
+use crate::error::{OpError, QuarantineError};
 use crate::ledger::{KeptContent, TeamKey, team_directory};
 use crate::session::Session;
 use crate::vms::Stray;

@@ -10,9 +10,8 @@ use agentiso_core::resources::Resources;
 use agentiso_core::team::Team;
 use serde::{Deserialize, Serialize};
 
-use super::error::QuarantineError;
 use super::list::{Wanted, team_id};
-use crate::error::OpError;
+use crate::error::{OpError, QuarantineError};
 use crate::ledger::{
     DescribedWorkspace, KeptContent, KeptTeam, KeptWorkspace, StoredImage, StoredWorkspace, TeamKey,
     remove_marker, team_directory,

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::error::OpError;
-use crate::guest::Guest;
 use crate::session::BridgeAccess;
+use crate::session::Guest;
 use crate::vms::WriteFile;
 
 const PATH: &str = "/root/.config/opencode/config.jsonc";

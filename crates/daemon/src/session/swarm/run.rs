@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::request::{SwarmError, SwarmMerge, SwarmRequest};
 use super::worker::{ForkedWorkers, Workers};
 use crate::error::OpError;
-use crate::guest::Guest;
+use crate::session::Guest;
 use crate::session::Session;
 use crate::session::git::{MergeRequest, Merged};
 use crate::vms::{ExecOutcome, Progress};

@@ -14,9 +14,9 @@ use super::opencode;
 use super::request::{SwarmRequest, SwarmTask};
 use super::run::{TaskDone, TaskOutcome};
 use crate::error::OpError;
-use crate::guest::Guest;
 use crate::info::{ForkRequest, WorkspaceInfo};
 use crate::registry::Lifetime;
+use crate::session::Guest;
 use crate::session::Session;
 use crate::vms::{ExecOutcome, ExecSpec, Progress, WriteFile};
 

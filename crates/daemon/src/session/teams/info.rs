@@ -3,8 +3,7 @@
 use agentiso_core::names::{SnapshotName, WorkspaceName, WorkspaceRef};
 use agentiso_core::team::{AgentStatus, Member, RoleName, Team, TeamName, TeamState};
 
-use super::TeamError;
-use crate::error::OpError;
+use crate::error::{OpError, TeamError};
 use crate::info::WorkspaceInfo;
 use crate::registry::Registry;
 use crate::session::Session;

@@ -6,8 +6,8 @@ use std::time::Instant;
 use agentiso_core::team::{Message, RoleName, TASK_ASSIGNMENT, TaskResult, Team, TeamName, TeamRefusal};
 use uuid::Uuid;
 
-use super::{TeamError, tasks};
-use crate::error::OpError;
+use super::tasks;
+use crate::error::{OpError, TeamError};
 use crate::mail::{self, Slot};
 use crate::session::Session;
 

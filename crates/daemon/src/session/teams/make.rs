@@ -8,9 +8,9 @@ use agentiso_core::team::{Member, NewMember, NewTeam, TeamLimits, TeamName, Team
 use futures::StreamExt;
 use uuid::Uuid;
 
-use super::{RoleRequest, TeamError, TeamInfo, TeamRequest};
+use super::{RoleRequest, TeamInfo, TeamRequest};
 use super::{cards, inside};
-use crate::error::OpError;
+use crate::error::{OpError, TeamError};
 use crate::info::{CreateRequest, ForkRequest};
 use crate::session::Session;
 use crate::vms::Progress;

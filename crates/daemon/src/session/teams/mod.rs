@@ -8,7 +8,6 @@
 
 mod board;
 mod cards;
-mod error;
 mod info;
 mod inside;
 mod mail;
@@ -17,7 +16,6 @@ mod output;
 mod recover;
 mod tasks;
 
-pub use error::TeamError;
 pub use info::{MemberInfo, RoleRequest, TeamInfo, TeamRequest};
 pub use mail::{Received, Sent};
 pub(crate) use recover::{find_unfinished, recover, resume_work};

@@ -13,9 +13,9 @@ use uuid::Uuid;
 
 use super::{cards, output};
 use crate::error::OpError;
-use crate::guest::Guest;
 use crate::mail::{Inbox, MailStoreError, Slot};
 use crate::registry::SessionKind;
+use crate::session::Guest;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::vms::{Command, JobQuery};

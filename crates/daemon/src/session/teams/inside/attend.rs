@@ -10,7 +10,7 @@ use futures::stream::FuturesUnordered;
 
 use super::PORT;
 use super::inbox_server::InboxServer;
-use crate::runner::Live;
+use crate::handle::Live;
 use crate::session::teams::tasks;
 use crate::shared::Shared;
 use crate::vms::{AgentFailure, GuestAgent, LocalConnections};

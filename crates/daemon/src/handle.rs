@@ -1,16 +1,16 @@
 //! The handle of a runner that others hold: its queue, and the VM it has published.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_core::lifecycle::Operation;
 use agentiso_core::names::{SnapshotName, WorkspaceName};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::snapshots::{RestoreOutcome, Taken};
 use crate::error::OpError;
 use crate::registry::Lifetime;
-use crate::vms::{Progress, SnapshotDiff, Vm, VmSpec};
+use crate::vms::{Progress, Rung, SnapshotDiff, Vm, VmSpec};
 
 /// Requests that may wait for one workspace. Most exclude each other, so a longer queue would only hold requests
 /// that will be refused.
@@ -18,6 +18,20 @@ pub(crate) const QUEUE_LENGTH: usize = 8;
 
 /// The channel for the answer to a request.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, OpError>>;
+
+/// A snapshot that was taken and is in the ledger.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) id: SnapshotId,
+    pub(crate) pause: Duration,
+}
+
+/// The result of a restore.
+#[derive(Clone, Debug)]
+pub(crate) struct RestoreOutcome {
+    pub(crate) rung: Rung,
+    pub(crate) warning: Option<String>,
+}
 
 #[derive(Debug)]
 pub(crate) enum Request {
@@ -65,7 +79,7 @@ pub(crate) enum Request {
 
 impl Request {
     /// The operation that the phase of the workspace must admit, given its lifetime.
-    pub(super) fn operation(&self, lifetime: Lifetime) -> Operation {
+    pub(crate) fn operation(&self, lifetime: Lifetime) -> Operation {
         match self {
             Self::Start { .. } => Operation::Start,
             Self::Stop { .. } => Operation::Stop,
@@ -81,7 +95,7 @@ impl Request {
     }
 
     /// Answers with an error and does nothing.
-    pub(super) fn refuse(self, error: OpError) {
+    pub(crate) fn refuse(self, error: OpError) {
         let heard = match self {
             Self::Start { reply, .. }
             | Self::Stop { reply }

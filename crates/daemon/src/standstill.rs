@@ -8,8 +8,10 @@ use agentiso_core::names::WorkspaceName;
 use futures::FutureExt;
 
 use crate::error::OpError;
-use crate::runner::ROOM_CHECK_INTERVAL;
 use crate::vms::Vm;
+
+/// The interval between two checks for room. A disk sends no signal when it has room again.
+pub(crate) const ROOM_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The time that a guest may stand still before its callers get an error. A call that is answered with an error
 /// ends its command, so one attempt to continue comes first.

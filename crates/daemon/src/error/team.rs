@@ -3,7 +3,7 @@
 use agentiso_core::team::{MailError, RoleName, TeamName, TeamRefusal};
 use thiserror::Error;
 
-use crate::error::OpError;
+use super::OpError;
 use crate::mail::{DeliverError, MailStoreError};
 
 #[derive(Debug, Error)]

@@ -2,10 +2,8 @@
 
 mod jobs;
 mod pipes;
-mod standstill;
 mod transfer;
 
-pub(crate) use standstill::{standstill, suspended};
 pub use transfer::Transferred;
 
 use std::sync::Arc;
@@ -18,9 +16,10 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 
+use super::{Call, Session};
 use crate::error::OpError;
 use crate::first_turn::Turn;
-use crate::session::{Call, Session};
+use crate::standstill::{standstill, suspended};
 use crate::vms::{
     AgentFailure, DirListing, ExecEvent, ExecOutcome, ExecSpec, FileContent, GuestAgent, ListOptions, Vm,
     WriteFile,
