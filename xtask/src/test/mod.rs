@@ -9,16 +9,17 @@ mod tally;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
 use crate::{fuzz, shell, soak};
+use prepare::Prepared;
 use tally::{SkipLog, Tally};
 
 #[derive(Args)]
 pub(crate) struct Options {
     /// Seconds to run each fuzz target
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 10)]
     fuzz_seconds: u64,
     /// Minutes to run the soak; 0 skips it
     #[arg(long, default_value_t = 10.0)]
@@ -55,12 +56,32 @@ fn run_parts(options: &Options, tally: &mut Tally) -> Result<()> {
     tally.add(timed("nextest", || nextest::run(&prepared, &mut skips, &options.nextest))?);
     // With a selection of tests, the other parts such as the fuzzers are left out.
     if options.nextest.is_empty() {
-        tally.add(timed("examples in documents", doctests::run)?);
-        tally.add(timed("clients", || clients::run(&prepared, &mut skips))?);
-        tally.add(timed("fuzz targets", || fuzz_targets(options.fuzz_seconds))?);
-        tally.add(timed("soak", || soak_for(&prepared, options, begun))?);
+        run_others(options, &prepared, &mut skips, begun, tally)?;
     }
     Ok(())
+}
+
+/// The soak lasts its minutes whatever runs beside it, so the other parts run beside it.
+fn run_others(
+    options: &Options,
+    prepared: &Prepared,
+    skips: &mut SkipLog,
+    begun: Instant,
+    tally: &mut Tally,
+) -> Result<()> {
+    std::thread::scope(|scope| {
+        let soak = scope.spawn(|| timed("soak", || soak_for(prepared, options, begun)));
+        let mut beside = || -> Result<()> {
+            tally.add(timed("clients", || clients::run(prepared, skips))?);
+            tally.add(timed("examples in documents", doctests::run)?);
+            tally.add(timed("fuzz targets", || fuzz_targets(options.fuzz_seconds))?);
+            Ok(())
+        };
+        let ended = beside();
+        // The soak is waited for in any case, because its VMs must not outlive this run.
+        tally.add(soak.join().map_err(|_| anyhow!("the thread of the soak panicked"))??);
+        ended
+    })
 }
 
 /// Prints how long a part took, so that a slow run shows where.
@@ -75,8 +96,8 @@ fn timed<T>(name: &str, part: impl FnOnce() -> Result<T>) -> Result<T> {
 /// longer.
 const SOAK_WRAP_UP: Duration = Duration::from_secs(8 * 60);
 
-/// The soak counts as one test. It boots VMs all the time, so nothing runs beside it.
-fn soak_for(prepared: &prepare::Prepared, options: &Options, begun: Instant) -> Result<Tally> {
+/// The soak counts as one test.
+fn soak_for(prepared: &Prepared, options: &Options, begun: Instant) -> Result<Tally> {
     let mut tally = Tally::default();
     let minutes = options.soak_minutes;
     let ends_after = begun.elapsed().as_secs_f64() / 60.0 + minutes + SOAK_WRAP_UP.as_secs_f64() / 60.0;

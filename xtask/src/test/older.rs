@@ -1,7 +1,7 @@
 //! A binary of the version that was landed before this one, for the tests of upgrades.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -15,7 +15,7 @@ const COMMIT: &str = "363e18a5c24501df65419e747f54642b683245b5";
 ///
 /// The build has its own target directory, which is removed afterwards. In a shared one cargo would mistake a crate of
 /// one version for the same crate of the other: it distinguishes them only by their path in the workspace and by file
-/// times.
+/// times. The dependencies that both versions share are copied from our target directory, so they are not built twice.
 pub(super) fn build() -> Result<Option<PathBuf>> {
     let dir = target_dir()?.join("older");
     let binary = dir.join(format!("agentiso-{COMMIT}"));
@@ -34,10 +34,12 @@ pub(super) fn build() -> Result<Option<PathBuf>> {
     shell::run(
         shell::command("tar").arg("--extract").arg("--file").arg(&archive).arg("--directory").arg(&source),
     )?;
+    for profile in ["debug", "guest-build/guest", "guest-build/x86_64-unknown-linux-gnu/guest"] {
+        copy_dependencies(&target_dir()?.join(profile), &build.join(profile))?;
+    }
     let mut cargo = shell::cargo();
     cargo.args(["build", "--locked", "--package", "agentiso", "--features", FEATURES]);
-    // Debug information is not needed.
-    cargo.args(["--config", "profile.dev.debug=false", "--manifest-path"]).arg(source.join("Cargo.toml"));
+    cargo.arg("--manifest-path").arg(source.join("Cargo.toml"));
     cargo.arg("--target-dir").arg(&build).env_remove("CARGO_TARGET_DIR");
     // It embeds the agent of its own version.
     cargo.env_remove("AGENTISO_GUEST_BINARY");
@@ -49,4 +51,18 @@ pub(super) fn build() -> Result<Option<PathBuf>> {
     }
     fs::remove_file(&archive).with_context(|| format!("removing {}", archive.display()))?;
     Ok(Some(binary))
+}
+
+/// Copies what cargo built of other people's crates. File times are kept: cargo compares them.
+fn copy_dependencies(from: &Path, to: &Path) -> Result<()> {
+    for part in ["deps", ".fingerprint", "build"] {
+        let (from, to) = (from.join(part), to.join(part));
+        fs::create_dir_all(&to).with_context(|| format!("creating {}", to.display()))?;
+        let mut find = shell::command("find");
+        find.arg(&from).args(["-mindepth", "1", "-maxdepth", "1"]);
+        find.args(["!", "-name", "agentiso*", "!", "-name", "libagentiso*"]);
+        find.args(["-exec", "cp", "--archive", "--target-directory"]).arg(&to).args(["{}", "+"]);
+        shell::run(&mut find)?;
+    }
+    Ok(())
 }
