@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::prepare::{FEATURES, target_dir};
+use super::prepare::target_dir;
 use crate::shell;
 
 /// The last commit before the ledger had schema 5. Update it when a version lands whose files or VMs differ from it.
 const COMMIT: &str = "363e18a5c24501df65419e747f54642b683245b5";
+
+/// The features of that version which its tests used.
+const FEATURES: &str = "agentiso-daemon/fault-injection";
 
 /// Builds the older binary, once per target directory. `None`: this clone does not have the commit.
 ///
