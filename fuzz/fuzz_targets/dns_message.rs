@@ -7,7 +7,7 @@
 
 use agentiso_net::dns::Found;
 use agentiso_net::dns::wire::{self, Answer, ExplanationCode, Question, Unanswerable};
-use agentiso_net::rules::Transport;
+use agentiso_net::policy::Transport;
 use hickory_proto::op::{Message, ResponseCode};
 use libfuzzer_sys::fuzz_target;
 

@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use agentiso_core::network::NetworkPolicy;
 use agentiso_net::dns::{Neighbours, Reply};
-use agentiso_net::gateway::{
-    Attachment, Dialer, GATEWAY_MAC, Gateway, GatewaySettings, Limits, Names, NetIdentity,
-};
-use agentiso_net::log::FlowLog;
-use agentiso_net::rules::{Guard, HostAddresses, Transport};
+use agentiso_net::gateway::{Attachment, Gateway, GatewaySettings};
+use agentiso_net::flow::{Dialer, GATEWAY_MAC, Limits, NetIdentity};
+use agentiso_net::dns::Names;
+use agentiso_net::flow::log::FlowLog;
+use agentiso_net::policy::{Guard, HostAddresses, Transport};
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};

@@ -6,7 +6,7 @@
 
 #![no_main]
 
-use agentiso_net::sniff::{Broken, Claim, Requests, Sniffer};
+use agentiso_net::policy::sniff::{Broken, Claim, Requests, Sniffer};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -19,7 +19,7 @@ use agentiso_core::rate::RateLimited;
 use agentiso_core::resources::OutOfRange;
 use agentiso_core::space::HostSpaceShort;
 use agentiso_host::transfer::TransferError;
-use agentiso_net::gateway::ForwardError;
+use agentiso_net::flow::ForwardError;
 use agentiso_vault::VaultError;
 use agentiso_vault::board::BoardError;
 use thiserror::Error;

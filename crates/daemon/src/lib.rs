@@ -50,7 +50,7 @@ pub mod vms;
 /// The jail that confines the QEMU process of a workspace, found by its process id.
 pub use agentiso_host::jail::of_process as jail_of;
 pub use agentiso_net::bridge::{LogLack, try_flow_log};
-pub use agentiso_net::log::{FlowEvent, FlowRecord};
+pub use agentiso_net::flow::log::{FlowEvent, FlowRecord};
 pub use daemon::{Daemon, OpenError};
 pub use error::{McpBridgeError, OpError, QuarantineError, TeamError};
 pub use found_daemon::{FoundDaemon, find_daemon};

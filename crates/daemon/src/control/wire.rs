@@ -8,7 +8,7 @@ use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
 use agentiso_core::lifecycle::{Phase, PublicState};
 use agentiso_core::network::PolicyChange;
 use agentiso_core::resources::Resources;
-use agentiso_net::log::FlowRecord;
+use agentiso_net::flow::log::FlowRecord;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use agentiso_core::config::Config;
 use agentiso_core::ids::WorkspaceId;
 use agentiso_http::{Backend, Front, Hosts, Settings};
-use agentiso_net::gateway::{Duplex, Service};
+use agentiso_net::flow::{Duplex, Service};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::net::UnixStream;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
-use agentiso_net::gateway::{Duplex, Service};
+use agentiso_net::flow::{Duplex, Service};
 use futures::future::{BoxFuture, try_join};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::TcpStream;

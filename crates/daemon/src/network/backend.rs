@@ -9,9 +9,10 @@ use agentiso_core::config::{Backend as Chosen, Config, Paths};
 use agentiso_core::ids::WorkspaceId;
 use agentiso_net::bridge::{Bridge, BridgeError, BridgeSettings, tap_name};
 use agentiso_net::dns::Resolver;
-use agentiso_net::gateway::{AttachError, Gateway, GatewaySettings, Limits, NetIdentity, Service};
-use agentiso_net::log::FlowLog;
-use agentiso_net::rules::Guard;
+use agentiso_net::flow::log::FlowLog;
+use agentiso_net::flow::{Limits, NetIdentity, Service};
+use agentiso_net::gateway::{AttachError, Gateway, GatewaySettings};
+use agentiso_net::policy::Guard;
 use thiserror::Error;
 
 use super::connection::Connection;

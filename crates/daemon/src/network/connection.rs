@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use agentiso_core::network::NetworkPolicy;
 use agentiso_net::bridge::Port;
-use agentiso_net::gateway::{Attachment, Ending, Forward, ForwardError};
-use agentiso_net::rules::Guard;
+use agentiso_net::flow::{Ending, Forward, ForwardError};
+use agentiso_net::gateway::Attachment;
+use agentiso_net::policy::Guard;
 use futures::future::BoxFuture;
 
 use super::lane::Lane;

@@ -20,9 +20,9 @@ use agentiso_core::address::mac_for;
 use agentiso_core::config::{Config, Paths};
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::network::{NetworkPolicy, PolicyChange, PolicyProblems};
-use agentiso_net::gateway::{Ending, Forward, ForwardError, NetIdentity, Service};
-use agentiso_net::log::FlowLog;
-use agentiso_net::rules::{Guard, HostAddresses};
+use agentiso_net::flow::log::FlowLog;
+use agentiso_net::flow::{Ending, Forward, ForwardError, NetIdentity, Service};
+use agentiso_net::policy::{Guard, HostAddresses};
 
 use crate::info::{NetworkInfo, NetworkTrouble, PortForward, VmIdentity};
 pub(crate) use backend::AttachmentError;

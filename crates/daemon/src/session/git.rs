@@ -152,7 +152,7 @@ impl Session {
 
     /// The last flow that the workspace's network policy refused after `begun`.
     pub(crate) fn refused_since(&self, id: &WorkspaceId, begun: jiff::Timestamp) -> Option<String> {
-        use agentiso_net::log::FlowEvent;
+        use agentiso_net::flow::log::FlowEvent;
         let records = self.shared().network.log(id)?.tail(RECENT);
         let refused = records.into_iter().rev().find(|record| record.event == FlowEvent::Refused)?;
         let message = refused.message.unwrap_or_else(|| refused.address.to_string());

@@ -6,7 +6,7 @@ use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::network::PolicyChange;
 
-use agentiso_net::log::FlowRecord;
+use agentiso_net::flow::log::FlowRecord;
 use tokio::sync::broadcast;
 
 use super::Session;

@@ -11,10 +11,10 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::gateway::flow::End;
-use crate::gateway::gate::{Gate, Offer};
-use crate::gateway::settings::ASKED_AT_THE_END;
-use crate::rules::Refusal;
+use crate::flow::account::End;
+use crate::flow::gate::{Gate, Offer};
+use crate::flow::limits::ASKED_AT_THE_END;
+use crate::policy::Refusal;
 
 /// Size of the buffer for each direction of a connection, while there are few connections.
 pub(super) const BUFFER: usize = 64 << 10;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agentiso_core::network::NetworkPolicy;
 
 use super::render::{NamedAddress, names_matter};
-use crate::rules::{Guard, RefusalCode, Transport, Verdict};
+use crate::policy::{Guard, RefusalCode, Transport, Verdict};
 
 /// Whether an address is open or shut because of its names, at one port or at all ports that are not listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ fn opened_by_name(guard: &Guard, to: SocketAddrV4) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::HostAddresses;
+    use crate::policy::HostAddresses;
     use agentiso_core::network::DomainName;
     use serde_json::json;
 

@@ -2,21 +2,20 @@
 //!
 //! An address is added to the rules before the guest receives it, so that its next connection is let out.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hickory_proto::op::Message;
 use hickory_proto::rr::{RData, Record};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::time::Instant;
 
 use super::hub::Hub;
 use super::vm::Vm;
 use crate::dns::{Neighbours, RefusedName, Reply};
-use crate::gateway::names::{IDLE, PORT, SHORTEST};
-use crate::rules::{GRACE, Transport};
+use crate::flow::names::{PORT, serve};
+use crate::policy::{GRACE, Transport};
 
 /// Longest query.
 const MAX_QUERY: usize = 4096;
@@ -61,7 +60,11 @@ pub(super) async fn serve_connections(hub: Arc<Hub>, listener: TcpListener) {
                 let Ok(permit) = vm.flows.clone().try_acquire_owned() else { continue };
                 let (hub, asking) = (hub.clone(), vm.clone());
                 vm.spawn(async move {
-                    serve(&hub, &asking, stream, client).await;
+                    let port = client.port();
+                    let (hub, vm) = (&*hub, &*asking);
+                    let ask =
+                        |query: Vec<u8>| async move { answer(hub, vm, &query, Transport::Tcp, port).await };
+                    serve(stream, &asking.queries, ask).await;
                     drop(permit);
                 });
             }
@@ -69,25 +72,6 @@ pub(super) async fn serve_connections(hub: Arc<Hub>, listener: TcpListener) {
                 tracing::debug!(%error, "cannot accept a DNS connection");
                 tokio::time::sleep(PAUSE).await;
             }
-        }
-    }
-}
-
-async fn serve(hub: &Hub, vm: &Vm, mut stream: TcpStream, client: SocketAddr) {
-    let mut query = Vec::new();
-    loop {
-        let received = tokio::time::timeout(IDLE, async {
-            let length = stream.read_u16().await.ok().filter(|length| *length >= SHORTEST)?;
-            query.resize(usize::from(length), 0);
-            stream.read_exact(&mut query).await.ok()
-        });
-        let Ok(Some(_)) = received.await else { return };
-        let Ok(_permit) = vm.queries.acquire().await else { return };
-        let Some(answer) = answer(hub, vm, &query, Transport::Tcp, client.port()).await else { return };
-        let Ok(length) = u16::try_from(answer.len()) else { return };
-        let message = [&length.to_be_bytes()[..], &answer].concat();
-        if stream.write_all(&message).await.is_err() {
-            return;
         }
     }
 }

@@ -18,9 +18,9 @@ use super::settings::BridgeSettings;
 use super::vm::Vm;
 use super::wiring::Wiring;
 use super::{flows, names, nflog, refusals, relay, service, tap};
-use crate::gateway::NetIdentity;
-use crate::log::FlowLog;
-use crate::rules::Guard;
+use crate::flow::NetIdentity;
+use crate::flow::log::FlowLog;
+use crate::policy::Guard;
 
 /// The owner of the bridge binds an abstract socket of this name: there is one per network namespace, as of our tables,
 /// and it disappears with its process.

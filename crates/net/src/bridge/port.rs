@@ -13,13 +13,13 @@ use tokio_util::task::TaskTracker;
 use super::hub::Hub;
 use super::relay::Ends;
 use super::vm::Vm;
-use crate::budget::Budget;
-use crate::gateway::account::Account;
-use crate::gateway::flow::End;
-use crate::gateway::forward::{Forwards, Inbound, NOT_RUNNING};
-use crate::gateway::settings::CONNECT_DEADLINE;
-use crate::gateway::{Ending, Forward, ForwardError};
-use crate::rules::Transport;
+use crate::flow::account::Account;
+use crate::flow::account::End;
+use crate::flow::budget::Budget;
+use crate::flow::forward::{Forwards, Inbound, NOT_RUNNING};
+use crate::flow::limits::CONNECT_DEADLINE;
+use crate::flow::{Ending, Forward, ForwardError};
+use crate::policy::Transport;
 
 /// Dropping it takes the VM off the bridge: its rules, flows, forwards and TAP device are removed.
 #[derive(Debug)]

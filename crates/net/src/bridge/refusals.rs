@@ -10,7 +10,7 @@ use super::hub::Hub;
 use super::nflog::{packet_in, was_forwarded};
 use super::vm::Vm;
 use crate::netlink::{Netlink, Received};
-use crate::rules::Transport;
+use crate::policy::Transport;
 
 /// The nflog group of refusals. A host's own rules use low numbers.
 pub(super) const GROUP: u16 = 0xa150;

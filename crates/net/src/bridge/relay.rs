@@ -18,12 +18,12 @@ use tokio::time::timeout;
 use super::guest_to_host::{BUFFER, ServerOutput, carry_guest_to_host, while_allowed};
 use super::hub::Hub;
 use super::vm::Vm;
-use crate::budget::Buffers;
-use crate::gateway::account::Account;
-use crate::gateway::flow::End;
-use crate::gateway::gate::Gate;
-use crate::gateway::settings::KEEP_ALIVE;
-use crate::rules::Transport;
+use crate::flow::account::Account;
+use crate::flow::account::End;
+use crate::flow::budget::Buffers;
+use crate::flow::gate::Gate;
+use crate::flow::limits::KEEP_ALIVE;
+use crate::policy::Transport;
 
 /// Pause after a failed accept: too many open files, most likely.
 const PAUSE: Duration = Duration::from_millis(100);

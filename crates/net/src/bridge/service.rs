@@ -11,10 +11,10 @@ use tokio_util::io::{InspectReader, InspectWriter};
 
 use super::hub::Hub;
 use super::vm::Vm;
-use crate::gateway::account::Account;
-use crate::gateway::service::NOT_ADMITTED;
-use crate::gateway::{Duplex, Service};
-use crate::rules::Transport;
+use crate::flow::account::Account;
+use crate::flow::service::NOT_ADMITTED;
+use crate::flow::{Duplex, Service};
+use crate::policy::Transport;
 
 /// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -4,8 +4,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gateway::settings::CONNECT_DEADLINE;
-use crate::gateway::{Dialer, HostSockets, Limits, Names, Service};
+use crate::dns::Names;
+use crate::flow::limits::CONNECT_DEADLINE;
+use crate::flow::{Dialer, HostSockets, Limits, Service};
 
 #[derive(Clone, Debug)]
 pub struct BridgeSettings {

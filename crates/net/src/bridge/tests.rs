@@ -10,10 +10,10 @@ use agentiso_core::network::NetworkPolicy;
 use crate::bridge::nft::{Action, Chain, Family, Nftables, Table};
 use crate::bridge::{Bridge, BridgeSettings, try_flow_log};
 use crate::dns::Resolver;
-use crate::gateway::NetIdentity;
-use crate::log::FlowLog;
+use crate::flow::NetIdentity;
+use crate::flow::log::FlowLog;
 use crate::netlink::{Message, Netlink, Received, Subsystem};
-use crate::rules::{Guard, HostAddresses};
+use crate::policy::{Guard, HostAddresses};
 
 /// All objects in the kernel's nftables, in netlink form.
 #[derive(Debug, PartialEq, Eq)]

@@ -17,12 +17,12 @@ use super::flows::FlowTable;
 use super::name_access::{PortAccess, port_access};
 use super::render::{Guest, NamedAddress};
 use super::wiring::PortConfig;
-use crate::budget::Budget;
-use crate::gateway::settings::QUERIES;
-use crate::gateway::{Limits, NetIdentity};
-use crate::log::{Complaints, FlowEvent, FlowLog, FlowRecord};
-use crate::rules::{Guard, Transport};
-use crate::task_group::TaskGroup;
+use crate::flow::budget::Budget;
+use crate::flow::limits::QUERIES;
+use crate::flow::log::{Complaints, FlowEvent, FlowLog, FlowRecord};
+use crate::flow::task_group::TaskGroup;
+use crate::flow::{Limits, NetIdentity};
+use crate::policy::{Guard, Transport};
 
 /// Most addresses that are remembered for the names of one VM. Beyond that, those that expire first are forgotten.
 const MAX_ADDRESSES: usize = 4096;
@@ -263,7 +263,7 @@ impl Vm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{GRACE, HostAddresses};
+    use crate::policy::{GRACE, HostAddresses};
     use agentiso_core::network::DomainName;
     use serde_json::json;
 

@@ -12,7 +12,7 @@ use super::error::{BridgeError, KernelContext};
 use super::links::{Link, Links};
 use super::nft::{Family, Nftables, Set, Table};
 use super::tap;
-use crate::gateway::GATEWAY_MAC;
+use crate::flow::GATEWAY_MAC;
 
 /// The port of one VM at the bridge.
 #[derive(Clone, Copy, Debug)]

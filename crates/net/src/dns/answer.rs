@@ -14,7 +14,7 @@ use super::found::{Found, address};
 use super::resolver::Resolver;
 use super::wire::{Answer, ExplanationCode, Question, Unanswerable};
 use super::{Neighbours, RefusedName, Reply};
-use crate::rules::{Guard, Refusal, RefusalCode, Transport, Verdict};
+use crate::policy::{Guard, Refusal, RefusalCode, Transport, Verdict};
 
 /// Short, because VMs and their addresses come and go.
 const NEIGHBOUR_TTL: u32 = 5;

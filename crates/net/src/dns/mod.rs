@@ -16,6 +16,7 @@ mod answer;
 mod cache;
 mod flights;
 mod found;
+mod names;
 mod resolver;
 mod upstream;
 pub mod wire;
@@ -23,9 +24,10 @@ pub mod wire;
 use std::net::Ipv4Addr;
 
 pub use found::Found;
+pub use names::Names;
 pub use resolver::Resolver;
 
-use crate::rules::Refusal;
+use crate::policy::Refusal;
 
 /// Other VMs that may be reached by name.
 pub trait Neighbours: Send + Sync {

@@ -12,7 +12,7 @@ use super::cache::{Cache, CachedOutcome, Outcome};
 use super::flights::Flights;
 use super::upstream::{TOTAL, Upstreams};
 use super::wire;
-use crate::rules::Guard;
+use crate::policy::Guard;
 
 /// Questions of all guests that are upstream at once. Each has a socket of the host.
 const MAX_QUESTIONS: usize = 512;

@@ -5,7 +5,7 @@ use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode}
 use hickory_proto::rr::rdata::opt::EdnsOption;
 use hickory_proto::rr::{DNSClass, Name, Record, RecordType};
 
-use crate::rules::Transport;
+use crate::policy::Transport;
 
 /// Longest query. No real one needs more.
 pub const MAX_QUERY: usize = 4096;

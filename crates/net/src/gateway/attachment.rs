@@ -6,10 +6,10 @@ use std::sync::{Arc, PoisonError};
 use tokio::runtime::Handle;
 
 use super::counters::Counted;
-use super::forward::{Ending, Forward, ForwardError, Forwards};
-use super::identity::NetIdentity;
 use super::vm::Vm;
-use crate::budget::Budget;
+use crate::flow::NetIdentity;
+use crate::flow::budget::Budget;
+use crate::flow::forward::{Ending, Forward, ForwardError, Forwards};
 
 /// Dropping it detaches the VM: its tasks, flows, forwards and sockets end.
 #[derive(Debug)]

@@ -17,13 +17,13 @@ use smoltcp::socket::tcp::State;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::account::Account;
-use super::gate::{Gate, Offer};
 use super::host::Host;
 use super::pool::Buffer;
-use super::settings::{ASKED_AT_THE_END, CONNECT_DEADLINE};
 use super::stack::Stack;
-use crate::rules::Refusal;
+use crate::flow::account::{Account, End};
+use crate::flow::gate::{Gate, Offer};
+use crate::flow::limits::{ASKED_AT_THE_END, CONNECT_DEADLINE};
+use crate::policy::Refusal;
 
 /// Packets that are handled before the host's end is served.
 const BATCH: usize = 32;
@@ -47,18 +47,6 @@ pub(crate) struct Flow {
     pub(crate) host: Host,
     /// `None`: the policy does not apply to this flow.
     pub(crate) gate: Option<Gate>,
-}
-
-/// The way a connection ended.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// Both sides have closed.
-    Finished,
-    GuestReset,
-    HostReset,
-    Refused(Refusal),
-    /// The guest did not complete the handshake.
-    NotOpened,
 }
 
 /// The progress of a connection.

@@ -8,13 +8,13 @@ use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 
 use super::attachment::Attachment;
-use super::identity::NetIdentity;
 use super::settings::GatewaySettings;
 use super::switch::{self, Switch};
 use super::vm::Vm;
 use super::wire;
-use crate::log::FlowLog;
-use crate::rules::Guard;
+use crate::flow::NetIdentity;
+use crate::flow::log::FlowLog;
+use crate::policy::Guard;
 
 #[derive(Debug, Error)]
 pub enum AttachError {

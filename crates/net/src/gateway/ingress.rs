@@ -8,14 +8,14 @@ use std::sync::Arc;
 use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol};
 
 use super::counters::{add, count};
-use super::names;
 use super::packet::{self, Bad, Body, Packet, Segment, is_unicast};
 use super::reply::{self, Unreachable};
-use super::settings::GATEWAY_MAC;
 use super::table::{Delivery, FlowKey};
 use super::vm::Vm;
-use crate::log::FlowEvent;
-use crate::rules::{Transport, Verdict};
+use crate::flow::GATEWAY_MAC;
+use crate::flow::log::FlowEvent;
+use crate::flow::names;
+use crate::policy::{Transport, Verdict};
 
 impl Vm {
     /// Handles one frame of the guest.

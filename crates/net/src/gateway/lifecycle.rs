@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::FutureExt;
 
 use super::vm::Vm;
-use crate::task_group::TaskGroup;
+use crate::flow::task_group::TaskGroup;
 
 impl Vm {
     /// Starts a task that ends, wherever it is, with the running VM.

@@ -14,18 +14,14 @@
 //! A connection is one task ([`flow`]) with a TCP stack of its own ([`stack`]). Everything is owned by tasks that end
 //! when the [`Attachment`] is dropped.
 
-pub(crate) mod account;
 mod attachment;
 mod bucket;
 mod counters;
-mod dialer;
-pub(crate) mod flow;
-pub(crate) mod forward;
+mod flow;
 mod frame;
-pub(crate) mod gate;
 mod host;
 mod hub;
-mod identity;
+mod inbound;
 mod ingress;
 mod lifecycle;
 mod link;
@@ -34,8 +30,8 @@ mod outbound;
 mod packet;
 mod pool;
 mod reply;
-pub(crate) mod service;
-pub(crate) mod settings;
+mod service;
+mod settings;
 mod socket;
 mod stack;
 mod switch;
@@ -47,10 +43,5 @@ mod wire;
 
 pub use attachment::Attachment;
 pub use counters::Counted;
-pub use dialer::{Dialer, HostSockets};
-pub use forward::{Ending, Forward, ForwardError};
 pub use hub::{AttachError, Gateway};
-pub use identity::NetIdentity;
-pub use names::Names;
-pub use service::{Duplex, Service};
-pub use settings::{GATEWAY_MAC, GatewaySettings, Limits};
+pub use settings::GatewaySettings;

@@ -2,51 +2,15 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::future::BoxFuture;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-
-use super::account::Account;
 use super::packet::{Datagram, Packet, Segment};
 use super::reply;
 use super::vm::Vm;
-use crate::dns::{Neighbours, RefusedName, Reply, Resolver};
-use crate::log::FlowEvent;
-use crate::rules::{Guard, Transport};
-
-pub(crate) const PORT: u16 = 53;
-
-/// Longest pause between two queries of one connection.
-pub(crate) const IDLE: Duration = Duration::from_secs(10);
-
-/// Shortest query: a DNS header. A shorter one ends the connection.
-pub(crate) const SHORTEST: u16 = 12;
-
-/// Answers queries for names, under the guest's policy.
-pub trait Names: std::fmt::Debug + Send + Sync {
-    /// The answer to send; `None` if there is none.
-    fn answer<'a>(
-        &'a self,
-        guard: &'a Guard,
-        neighbours: &'a dyn Neighbours,
-        query: &'a [u8],
-        transport: Transport,
-    ) -> BoxFuture<'a, Option<Reply>>;
-}
-
-impl Names for Resolver {
-    fn answer<'a>(
-        &'a self,
-        guard: &'a Guard,
-        neighbours: &'a dyn Neighbours,
-        query: &'a [u8],
-        transport: Transport,
-    ) -> BoxFuture<'a, Option<Reply>> {
-        Box::pin(Self::answer(self, guard, neighbours, query, transport))
-    }
-}
+use crate::dns::{Neighbours, RefusedName, Reply};
+use crate::flow::account::Account;
+use crate::flow::log::FlowEvent;
+use crate::flow::names::{PORT, serve};
+use crate::policy::Transport;
 
 impl Vm {
     /// Answers a query over UDP.
@@ -79,27 +43,10 @@ impl Vm {
     pub(crate) fn open_names(self: &Arc<Self>, packet: &Packet<'_>, segment: &Segment) {
         let (vm, guest_port) = (self.clone(), segment.source);
         self.open_own(packet, segment, Account::unlogged(), move |stream| async move {
-            serve(&vm, stream, guest_port).await;
+            let vm = &*vm;
+            let ask = |query: Vec<u8>| async move { vm.answer(&query, Transport::Tcp, guest_port).await };
+            serve(stream, &vm.queries, ask).await;
         });
-    }
-}
-
-async fn serve(vm: &Vm, mut stream: UnixStream, guest_port: u16) {
-    let mut query = Vec::new();
-    loop {
-        let received = tokio::time::timeout(IDLE, async {
-            let length = stream.read_u16().await.ok().filter(|length| *length >= SHORTEST)?;
-            query.resize(usize::from(length), 0);
-            stream.read_exact(&mut query).await.ok()
-        });
-        let Ok(Some(_)) = received.await else { return };
-        let Ok(_permit) = vm.queries.acquire().await else { return };
-        let Some(answer) = vm.answer(&query, Transport::Tcp, guest_port).await else { return };
-        let Ok(length) = u16::try_from(answer.len()) else { return };
-        let message = [&length.to_be_bytes()[..], &answer].concat();
-        if stream.write_all(&message).await.is_err() {
-            return;
-        }
     }
 }
 

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::account::Account;
-use super::flow::{End, Flow};
-use super::gate::Gate;
+use super::flow::Flow;
 use super::host::Host;
 use super::packet::{self, Body, Packet, Segment};
 use super::pool::Buffer;
@@ -16,9 +14,12 @@ use super::reply::{self, Unreachable};
 use super::stack::Stack;
 use super::table::{FlowKey, OpenError};
 use super::vm::Vm;
-use crate::budget::Buffers;
-use crate::log::FlowEvent;
-use crate::rules::Transport;
+use crate::flow::account::Account;
+use crate::flow::account::End;
+use crate::flow::budget::Buffers;
+use crate::flow::gate::Gate;
+use crate::flow::log::FlowEvent;
+use crate::policy::Transport;
 
 /// Stacks kept for the next connection: one ends while the next is opened.
 const SPARES: usize = 2;

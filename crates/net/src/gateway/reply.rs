@@ -11,7 +11,7 @@ use smoltcp::wire::{
 
 use super::link::{Frame, Link};
 use super::packet::{Packet, Segment};
-use super::settings::GATEWAY_MAC;
+use crate::flow::GATEWAY_MAC;
 
 /// Bytes of a refused packet that an ICMP error quotes: enough for ports and sequence numbers, as RFC 792 asks.
 const QUOTED: usize = 8;

@@ -1,13 +1,10 @@
 //! Services at ports of the gateway's own address, which the daemon provides for guests.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
-use super::account::Account;
 use super::flow::Flow;
 use super::host::Host;
 use super::packet::{Packet, Segment};
@@ -15,33 +12,14 @@ use super::reply;
 use super::stack::Stack;
 use super::table::FlowKey;
 use super::vm::Vm;
-use crate::log::FlowEvent;
-use crate::rules::Transport;
-
-/// The log message for a guest that a service does not admit.
-pub(crate) const NOT_ADMITTED: &str = "this workspace may not use this service of the host";
+use crate::flow::Service;
+use crate::flow::account::Account;
+use crate::flow::log::FlowEvent;
+use crate::flow::service::NOT_ADMITTED;
+use crate::policy::Transport;
 
 /// Size of the buffer for each direction.
 const BUFFER: usize = 64 * 1024;
-
-/// A connection of a guest to a service.
-pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
-
-/// A service for guests at one port of the gateway, whatever their policies say about the outside.
-pub trait Service: std::fmt::Debug + Send + Sync {
-    fn port(&self) -> u16;
-
-    /// Whether a guest may connect. Others are refused at once.
-    fn admits(&self, _guest: Ipv4Addr) -> bool {
-        true
-    }
-
-    /// Serves a connection to its end. `guest` is certain, because spoofed packets are dropped. The future is dropped
-    /// when the guest has gone.
-    fn serve(&self, guest: Ipv4Addr, stream: Box<dyn Duplex>) -> BoxFuture<'static, ()>;
-}
 
 impl Vm {
     /// The daemon's service at a port, if there is one.

@@ -14,8 +14,8 @@ use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, IpListenEndpoint};
 
 use super::link::{Link, Room};
 use super::pool::Buffer;
-use super::settings::{IDLE, KEEP_ALIVE};
-use crate::budget::Buffers;
+use crate::flow::budget::Buffers;
+use crate::flow::limits::{IDLE, KEEP_ALIVE};
 
 pub(crate) struct Stack {
     interface: Interface,

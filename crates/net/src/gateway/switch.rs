@@ -11,14 +11,14 @@ use std::time::Duration;
 use smoltcp::wire::{Ipv4Packet, TcpSeqNumber};
 use tokio::time::Instant;
 
-use super::account::Account;
 use super::counters::count;
 use super::packet::{Body, Datagram, Packet};
 use super::reply::{self, Unreachable};
 use super::track::{Connection, CutConnection, PacketInfo, PacketKind, Side};
 use super::vm::Vm;
-use crate::log::FlowEvent;
-use crate::rules::Transport;
+use crate::flow::account::Account;
+use crate::flow::log::FlowEvent;
+use crate::policy::Transport;
 
 /// Interval of the search for idle connections. Their closing records are that much later.
 const LOOK: Duration = Duration::from_secs(60);

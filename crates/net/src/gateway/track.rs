@@ -10,8 +10,8 @@ use std::time::Duration;
 use smoltcp::wire::TcpSeqNumber;
 use tokio::time::Instant;
 
-use super::account::Account;
-use crate::rules::Transport;
+use crate::flow::account::Account;
+use crate::policy::Transport;
 
 /// Most connections that one VM may have opened to others.
 pub(crate) const LIMIT: usize = 4096;
@@ -207,7 +207,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::log::{FlowEvent, FlowLog};
+    use crate::flow::log::{FlowEvent, FlowLog};
 
     fn connection(port: u16) -> Connection {
         Connection {

@@ -9,15 +9,15 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
-use super::account::Account;
 use super::packet::{self, Body, Datagram, Packet};
 use super::pool::{Buffer, Pool};
 use super::reply::{self, Unreachable};
-use super::settings::UDP_IDLE;
 use super::table::{Delivery, FlowKey, OpenError};
 use super::vm::Vm;
-use crate::log::FlowEvent;
-use crate::rules::{Transport, Verdict};
+use crate::flow::account::Account;
+use crate::flow::limits::UDP_IDLE;
+use crate::flow::log::FlowEvent;
+use crate::policy::{Transport, Verdict};
 
 /// The largest datagram there can be.
 const LARGEST: usize = 64 * 1024;

@@ -11,17 +11,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::counters::{Counters, count};
-use super::identity::NetIdentity;
 use super::link::{Frame, Link, Queues};
-use super::settings::{DATAGRAMS, FRAMES_DOWN, GatewaySettings, PACKETS_PER_FLOW, QUERIES};
+use super::settings::{DATAGRAMS, FRAMES_DOWN, GatewaySettings, PACKETS_PER_FLOW};
 use super::stack::Stack;
 use super::switch::Switch;
 use super::table::{FlowKey, Table};
 use super::track::Tracks;
-use crate::budget::Budget;
-use crate::log::{Complaints, FlowEvent, FlowLog, FlowRecord};
-use crate::rules::{Guard, Transport};
-use crate::task_group::TaskGroup;
+use crate::flow::NetIdentity;
+use crate::flow::budget::Budget;
+use crate::flow::limits::QUERIES;
+use crate::flow::log::{Complaints, FlowEvent, FlowLog, FlowRecord};
+use crate::flow::task_group::TaskGroup;
+use crate::policy::{Guard, Transport};
 
 #[derive(Debug)]
 pub(crate) struct Vm {

@@ -18,8 +18,8 @@ use super::link::Queues;
 use super::pool::Buffer;
 use super::socket::Socket;
 use super::vm::Vm;
-use crate::rules::Guard;
-use crate::task_group::TaskGroup;
+use crate::flow::task_group::TaskGroup;
+use crate::policy::Guard;
 
 /// Most frames of one write.
 const BATCH: usize = 16;

@@ -5,8 +5,8 @@ use std::net::{Shutdown, TcpListener, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use agentiso_net::log::{FlowEvent, FlowLog, FlowRecord};
-use agentiso_net::rules::{Guard, HostAddresses};
+use agentiso_net::flow::log::{FlowEvent, FlowLog, FlowRecord};
+use agentiso_net::policy::{Guard, HostAddresses};
 use serde_json::json;
 
 use crate::namespace::sh;
@@ -194,7 +194,7 @@ fn flow_flood_leaves_other_vms_unharmed() {
         two.logs("opened udp 198.51.100.2:7").await;
         let count = |event| one.log.tail(usize::MAX).iter().filter(|record| record.event == event).count();
         eventually(|| count(FlowEvent::Opened) >= 1000, || one.log()).await;
-        assert!(one.log.tail(usize::MAX).len() <= 2 * agentiso_net::log::KEPT);
+        assert!(one.log.tail(usize::MAX).len() <= 2 * agentiso_net::flow::log::KEPT);
         two.port.vacate().await;
         assert_eq!(logged(&two, 7).len(), 2);
     });

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use agentiso_core::address::format_mac;
-use agentiso_net::gateway::NetIdentity;
+use agentiso_net::flow::NetIdentity;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::ioctl::{Setter, ioctl};
 

@@ -12,7 +12,7 @@ use crate::server::SERVER;
 use crate::world::{BRIDGE, GATEWAY, in_world};
 
 /// The bridge's hardware address.
-const GATEWAY_MAC: [u8; 6] = agentiso_net::gateway::GATEWAY_MAC;
+const GATEWAY_MAC: [u8; 6] = agentiso_net::flow::GATEWAY_MAC;
 
 fn ether(to: [u8; 6], from: [u8; 6], kind: u16, payload: &[u8]) -> Vec<u8> {
     [&to[..], &from, &kind.to_be_bytes(), payload].concat()

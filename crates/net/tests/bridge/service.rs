@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agentiso_net::bridge::{Bridge, BridgeSettings};
 use agentiso_net::dns::Resolver;
-use agentiso_net::gateway::{Duplex, Service};
+use agentiso_net::flow::{Duplex, Service};
 use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;

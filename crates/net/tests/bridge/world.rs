@@ -9,9 +9,9 @@ use agentiso_core::ids::WorkspaceId;
 use agentiso_core::network::NetworkPolicy;
 use agentiso_net::bridge::{Bridge, BridgeSettings, Port, tap_name};
 use agentiso_net::dns::Resolver;
-use agentiso_net::gateway::NetIdentity;
-use agentiso_net::log::FlowLog;
-use agentiso_net::rules::{Guard, HostAddresses};
+use agentiso_net::flow::NetIdentity;
+use agentiso_net::flow::log::FlowLog;
+use agentiso_net::policy::{Guard, HostAddresses};
 use serde_json::Value;
 use tokio::runtime::Handle;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use agentiso_net::dns::{Neighbours, RefusedName, Resolver};
-use agentiso_net::rules::{Guard, HostAddresses, Transport};
+use agentiso_net::policy::{Guard, HostAddresses, Transport};
 use hickory_proto::op::{Edns, Message, Query};
 use hickory_proto::rr::rdata::opt::{EdnsCode, EdnsOption};
 use hickory_proto::rr::{RData, RecordType};

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use agentiso_net::rules::{RefusalCode, Transport};
+use agentiso_net::policy::{RefusalCode, Transport};
 use hickory_proto::op::{Message, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{DNSClass, RecordType};
 use serde_json::json;

@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 
 use agentiso_core::network::NetworkPolicy;
-use agentiso_net::gateway::{Forward, ForwardError};
-use agentiso_net::log::FlowEvent;
+use agentiso_net::flow::log::FlowEvent;
+use agentiso_net::flow::{Forward, ForwardError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

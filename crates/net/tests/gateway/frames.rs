@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use agentiso_net::gateway::GATEWAY_MAC;
+use agentiso_net::flow::GATEWAY_MAC;
 use smoltcp::wire::Ipv4Packet;
 
 /// An Ethernet frame with an IPv4 packet that no real stack would send.

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use agentiso_core::network::NetworkPolicy;
-use agentiso_net::gateway::GATEWAY_MAC;
-use agentiso_net::log::FlowEvent;
+use agentiso_net::flow::GATEWAY_MAC;
+use agentiso_net::flow::log::FlowEvent;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

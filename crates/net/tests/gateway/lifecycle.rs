@@ -5,8 +5,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use agentiso_core::network::NetworkPolicy;
-use agentiso_net::gateway::{AttachError, NetIdentity};
-use agentiso_net::log::FlowEvent;
+use agentiso_net::flow::NetIdentity;
+use agentiso_net::flow::log::FlowEvent;
+use agentiso_net::gateway::AttachError;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use agentiso_core::network::{DomainName, DomainRule, NetworkPolicy};
-use agentiso_net::log::FlowEvent;
+use agentiso_net::flow::log::FlowEvent;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agentiso_core::network::NetworkPolicy;
-use agentiso_net::gateway::{Duplex, Service};
-use agentiso_net::log::FlowEvent;
+use agentiso_net::flow::log::FlowEvent;
+use agentiso_net::flow::{Duplex, Service};
 use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use agentiso_net::gateway::Limits;
-use agentiso_net::log::FlowEvent;
+use agentiso_net::flow::Limits;
+use agentiso_net::flow::log::FlowEvent;
 use futures::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

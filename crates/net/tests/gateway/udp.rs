@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use agentiso_core::network::NetworkPolicy;
-use agentiso_net::gateway::Limits;
-use agentiso_net::log::FlowEvent;
+use agentiso_net::flow::Limits;
+use agentiso_net::flow::log::FlowEvent;
 use tokio::net::UdpSocket;
 
 use crate::frames::{ipv4_frame, udp};

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddrV4;
 
 use agentiso_core::network::NetworkPolicy;
-use agentiso_net::log::FlowEvent;
+use agentiso_net::flow::log::FlowEvent;
 
 use crate::frames::{ipv4_frame, udp};
 use crate::guest::{Guest, Stream};

@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentiso_core::network::NetworkPolicy;
+use agentiso_net::dns::Names;
 use agentiso_net::dns::{Neighbours, RefusedName, Reply};
-use agentiso_net::gateway::{Attachment, Dialer, Gateway, GatewaySettings, Names, NetIdentity};
-use agentiso_net::log::{FlowEvent, FlowLog, FlowRecord};
-use agentiso_net::rules::{Guard, HostAddresses, Refusal, RefusalCode, Transport};
+use agentiso_net::flow::log::{FlowEvent, FlowLog, FlowRecord};
+use agentiso_net::flow::{Dialer, NetIdentity};
+use agentiso_net::gateway::{Attachment, Gateway, GatewaySettings};
+use agentiso_net::policy::{Guard, HostAddresses, Refusal, RefusalCode, Transport};
 use futures::future::BoxFuture;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

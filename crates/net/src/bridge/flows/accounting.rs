@@ -12,7 +12,7 @@ use super::flow_table::Permission;
 use crate::bridge::hub::Hub;
 use crate::bridge::nft::Direction;
 use crate::bridge::vm::Vm;
-use crate::rules::{Transport, Verdict};
+use crate::policy::{Transport, Verdict};
 
 impl Hub {
     /// `None` if the kernel cannot count.

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::flow::Flow;
 use crate::netlink::{Message, Netlink, Subsystem};
-use crate::rules::Transport;
+use crate::policy::Transport;
 
 /// `NFNL_SUBSYS_CTNETLINK`, with `IPCTNL_MSG_CT_GET` and `IPCTNL_MSG_CT_DELETE`.
 const GET: u16 = 1 << 8 | 1;

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::bridge::nft::KEY;
-use crate::rules::Transport;
+use crate::policy::Transport;
 
 /// Header sizes of IP, without options, and of UDP.
 const IP_HEAD: u64 = 20;

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use super::flow::{Flow, read};
 use super::tally::{Sums, Tally};
 use crate::bridge::nft::{Count, Direction, KEY};
-use crate::gateway::account::Account;
-use crate::gateway::flow::End;
-use crate::gateway::settings::{IDLE, UDP_IDLE};
-use crate::log::FlowLog;
-use crate::rules::Transport;
+use crate::flow::account::Account;
+use crate::flow::account::End;
+use crate::flow::limits::{IDLE, UDP_IDLE};
+use crate::flow::log::FlowLog;
+use crate::policy::Transport;
 
 /// Timeout of a connection without an answer, as in the kernel.
 const UNANSWERED: Duration = Duration::from_secs(120);

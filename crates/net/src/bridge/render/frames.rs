@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::{BridgeLayout, Guest, set, target};
 use crate::bridge::nft::{Action, Chain, ChainKind, Family, Field, HookPoint, Match, SetKind, Table, Value};
-use crate::gateway::Limits;
+use crate::flow::Limits;
 
 /// Priority before everything else that handles frames.
 const FIRST: i32 = -300;

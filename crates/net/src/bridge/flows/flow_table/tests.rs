@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::bridge::flows::flow::tests::key;
-use crate::log::FlowEvent;
+use crate::flow::log::FlowEvent;
 
 const SYN: u8 = 2;
 const FIN: u8 = 1;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::rules::{Guard, Refusal, RefusalCode, Transport, Verdict};
-use crate::sniff::{Broken, Claim, MAX_BYTES, Requests, Sniffer};
+use crate::policy::sniff::{Broken, Claim, MAX_BYTES, Requests, Sniffer};
+use crate::policy::{Guard, Refusal, RefusalCode, Transport, Verdict};
 
 /// Time for a guest to complete its first bytes, once it has begun.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -327,7 +327,7 @@ fn allowed(verdict: Verdict) -> Result<(String, Option<String>), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::HostAddresses;
+    use crate::policy::HostAddresses;
     use agentiso_core::network::{DomainName, NetworkPolicy};
     use serde_json::json;
     use std::net::Ipv4Addr;

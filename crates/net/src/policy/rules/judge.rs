@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use agentiso_core::network::{CidrRule, DomainName, DomainRule, NetworkPolicy, never_public, unreachable};
 
 use super::verdict::{Refusal, RefusalCode, Transport, Verdict};
-use crate::sniff::Claim;
+use crate::policy::sniff::Claim;
 
 /// Everything one decision depends on.
 #[derive(Clone, Copy, Debug)]

@@ -117,7 +117,7 @@ mod tests {
 
     use super::super::{FlowEvent, FlowLog};
     use super::*;
-    use crate::rules::Transport;
+    use crate::policy::Transport;
 
     fn record(port: u16) -> FlowRecord {
         let to = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), port);

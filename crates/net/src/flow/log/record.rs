@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::rules::Transport;
+use crate::policy::Transport;
 
 /// Longer names and messages are cut, because the guest chooses names and text that messages quote.
 const MAX_TEXT: usize = 512;

@@ -111,7 +111,7 @@ impl Default for FlowLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::Transport;
+    use crate::policy::Transport;
     use proptest::prelude::*;
     use std::net::SocketAddrV4;
 

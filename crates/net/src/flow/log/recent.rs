@@ -63,7 +63,7 @@ impl RecentRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::Transport;
+    use crate::policy::Transport;
     use std::net::SocketAddrV4;
 
     fn record(event: FlowEvent, port: u16) -> FlowRecord {

@@ -117,8 +117,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::log::FlowEvent;
-    use crate::rules::Transport;
+    use crate::flow::log::FlowEvent;
+    use crate::policy::Transport;
 
     fn record(port: u16) -> FlowRecord {
         let to = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), port);

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::bindings::GRACE;
 use super::*;
-use crate::sniff::Claim;
+use crate::policy::sniff::Claim;
 
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 1);
 const HOST: Ipv4Addr = Ipv4Addr::new(8, 8, 4, 4);

@@ -2,9 +2,20 @@
 
 use std::net::SocketAddrV4;
 
-use super::flow::End;
-use crate::log::{FlowEvent, FlowLog, FlowRecord};
-use crate::rules::Transport;
+use super::log::{FlowEvent, FlowLog, FlowRecord};
+use crate::policy::{Refusal, Transport};
+
+/// The way a connection ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// Both sides have closed.
+    Finished,
+    GuestReset,
+    HostReset,
+    Refused(Refusal),
+    /// The guest did not complete the handshake.
+    NotOpened,
+}
 
 /// Writes the closing record when it is dropped, so that a flow whose task is cancelled has one too.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use super::bindings::Bindings;
 use super::host::HostAddresses;
 use super::judge::Judge;
 use super::verdict::{Refusal, Transport, Verdict};
-use crate::sniff::Claim;
+use crate::policy::sniff::Claim;
 
 /// Names of one guest that are looked up upstream at once; further lookups wait. Few enough that a guest whose names
 /// are never answered does not keep other guests from the resolvers.
