@@ -88,7 +88,7 @@ impl GitError {
     pub(crate) fn of_target(name: &WorkspaceName, error: MergeError<OpError>) -> OpError {
         let name = name.clone();
         match error {
-            MergeError::Place(error) => error,
+            MergeError::Guest(error) => error,
             MergeError::Stopped => OpError::Cancelled,
             MergeError::Refused { code, words } => Self::Target { name, code, words }.into(),
             MergeError::Git { trouble, words } => {

@@ -2,7 +2,7 @@
 
 mod error;
 mod guest;
-mod place;
+mod merge_guest;
 
 pub use error::GitError;
-pub(crate) use place::GuestPlace;
+pub(crate) use merge_guest::MergeGuest;

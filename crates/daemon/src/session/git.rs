@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Guest, Session};
 use crate::error::OpError;
-use crate::git::{GitError, GuestPlace};
+use crate::git::{GitError, MergeGuest};
 use crate::metrics::MergeResult;
 
 #[derive(Clone, Debug)]
@@ -130,15 +130,15 @@ impl Session {
         let claim = self.shared().merging.claim(target.id());
         let _claim = claim.ok_or_else(|| GitError::MergeUnderWay { name: name.clone() })?;
         let named: Vec<_> = sources.iter().map(|guest| (guest.id(), guest.name().clone())).collect();
-        let place = |guest: Guest| {
+        let merge_guest = |guest: Guest| {
             let name = guest.name().clone();
             let answer = |error| GitError::Answer { name, what: "git", words: format!("{error}") };
-            GuestPlace::new(guest).map_err(answer)
+            MergeGuest::new(guest).map_err(answer)
         };
-        let target = place(target)?;
+        let target = merge_guest(target)?;
         let sources = sources.into_iter().map(|guest| {
             let name = guest.name().to_string();
-            Ok(Source { place: place(guest)?, name })
+            Ok(Source { guest: merge_guest(guest)?, name })
         });
         let sources = sources.collect::<Result<Vec<_>, GitError>>()?;
         let MergeRequest { path, strategy, message, .. } = request.clone();

@@ -3,7 +3,7 @@
 use agentiso_core::paths::{GuestPath, GuestPathError};
 
 use super::error::MergeError;
-use super::place::Place;
+use super::guest::GitGuest;
 use super::scripts::MAX_BUNDLE;
 
 /// The bytes of a bundle that the host holds at a time.
@@ -15,7 +15,7 @@ pub(super) fn inside(bench: &GuestPath, name: &str) -> Result<GuestPath, GuestPa
 }
 
 /// Copies the source's bundle of this size to the target's bench as `part.000000` and so on.
-pub(super) async fn bundle<S: Place, T: Place>(
+pub(super) async fn bundle<S: GitGuest, T: GitGuest>(
     source: &S,
     target: &T,
     size: u64,
@@ -25,21 +25,21 @@ pub(super) async fn bundle<S: Place, T: Place>(
     let mut offset = 0;
     while offset < size {
         let limit = PIECE.min(size - offset);
-        let piece = source.read(&from, offset, limit).await.map_err(|error| place(&error))?;
+        let piece = source.read(&from, offset, limit).await.map_err(|error| failed(&error))?;
         if piece.len() as u64 != limit {
             return Err(MergeError::Answer("a part of the bundle"));
         }
         let to = path(target.bench(), &format!("part.{:06}", offset / PIECE))?;
-        target.write(&to, piece).await.map_err(|error| place(&error))?;
+        target.write(&to, piece).await.map_err(|error| failed(&error))?;
         offset += limit;
     }
     Ok(())
 }
 
 pub(super) fn path(bench: &GuestPath, name: &str) -> Result<GuestPath, MergeError<String>> {
-    inside(bench, name).map_err(|error| place(&error))
+    inside(bench, name).map_err(|error| failed(&error))
 }
 
-fn place(error: &dyn std::fmt::Display) -> MergeError<String> {
-    MergeError::Place(error.to_string())
+fn failed(error: &dyn std::fmt::Display) -> MergeError<String> {
+    MergeError::Guest(error.to_string())
 }

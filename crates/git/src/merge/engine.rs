@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::carry;
 use super::error::MergeError;
-use super::place::Place;
+use super::guest::GitGuest;
 use super::scripts;
 use super::strategy::Strategy;
 
@@ -22,7 +22,7 @@ pub struct Merge {
 /// A source of commits.
 #[derive(Debug)]
 pub struct Source<P> {
-    pub place: P,
+    pub guest: P,
     /// For the message of a merge commit.
     pub name: String,
 }
@@ -49,7 +49,7 @@ struct Fitted {
 /// Merges the sources into the target, one after the other, and returns an outcome for each. It fails as a whole only
 /// if the target cannot be used at all. When `stop` is cancelled, sources that have not landed are given up. However it
 /// ends, no temporary files are left in any workspace, unless the future is dropped.
-pub async fn merge<T: Place, S: Place>(
+pub async fn merge<T: GitGuest, S: GitGuest>(
     merge: &Merge,
     target: &T,
     sources: &[Source<S>],
@@ -72,18 +72,18 @@ pub async fn merge<T: Place, S: Place>(
 }
 
 /// Opens the target's bench. Returns the target's current commit and the list of commits that it has.
-async fn open<T: Place>(merge: &Merge, target: &T) -> Result<(String, Bytes), MergeError<T::Error>> {
+async fn open<T: GitGuest>(merge: &Merge, target: &T) -> Result<(String, Bytes), MergeError<T::Error>> {
     let script = scripts::open(&merge.path, target.bench(), merge.strategy);
     let ran = MergeError::check(target.run(&script).await)?;
     let head = ran.value("head").and_then(commit_id).ok_or(MergeError::Answer("the commit of HEAD"))?;
     let path = carry::inside(target.bench(), "known").map_err(|_| MergeError::Answer("the bench"))?;
-    let known = target.read(&path, 0, scripts::MAX_KNOWN_BYTES).await.map_err(MergeError::Place)?;
+    let known = target.read(&path, 0, scripts::MAX_KNOWN_BYTES).await.map_err(MergeError::Guest)?;
     Ok((head, known))
 }
 
 /// Failures are ignored: the bench is in a directory for temporary files.
-async fn close(place: &impl Place) {
-    let _ = place.run(&scripts::close(place.bench())).await;
+async fn close(guest: &impl GitGuest) {
+    let _ = guest.run(&scripts::close(guest.bench())).await;
 }
 
 struct Bench<'a, T> {
@@ -94,10 +94,10 @@ struct Bench<'a, T> {
     known: Bytes,
 }
 
-impl<T: Place> Bench<'_, T> {
-    async fn take<S: Place>(&mut self, source: &Source<S>, stop: &CancellationToken) -> Outcome {
+impl<T: GitGuest> Bench<'_, T> {
+    async fn take<S: GitGuest>(&mut self, source: &Source<S>, stop: &CancellationToken) -> Outcome {
         let fitted = stop.run_until_cancelled(self.fit(source)).await.unwrap_or(Err(MergeError::Stopped));
-        close(&source.place).await;
+        close(&source.guest).await;
         let landed = match fitted {
             // Not interrupted from here on: moving the branch must complete.
             Ok(fitted) => self.land(fitted).await,
@@ -107,15 +107,15 @@ impl<T: Place> Bench<'_, T> {
     }
 
     /// Applies a source on the bench. The future may be dropped at any point: only benches are changed.
-    async fn fit<S: Place>(&self, source: &Source<S>) -> Result<Fitted, MergeError<String>> {
+    async fn fit<S: GitGuest>(&self, source: &Source<S>) -> Result<Fitted, MergeError<String>> {
         let Merge { path, strategy, message } = self.merge;
-        let place = &source.place;
-        let known = carry::path(place.bench(), "known")?;
-        place
+        let guest = &source.guest;
+        let known = carry::path(guest.bench(), "known")?;
+        guest
             .write(&known, self.known.clone())
             .await
-            .map_err(|error| MergeError::Place(error.to_string()))?;
-        let packed = place.run(&scripts::pack(path, place.bench())).await.map_err(|error| error.to_string());
+            .map_err(|error| MergeError::Guest(error.to_string()))?;
+        let packed = guest.run(&scripts::pack(path, guest.bench())).await.map_err(|error| error.to_string());
         let packed = MergeError::check(packed)?;
         let count = packed.number("count").ok_or(MergeError::Answer("the number of commits"))?;
         let note = note(packed.number("uncommitted").unwrap_or_default());
@@ -123,7 +123,7 @@ impl<T: Place> Bench<'_, T> {
             return Ok(Fitted { tip: self.head.clone(), commits: 0, note });
         }
         let size = packed.number("size").ok_or(MergeError::Answer("the bundle's size"))?;
-        carry::bundle(place, self.target, size).await?;
+        carry::bundle(guest, self.target, size).await?;
         let message = match message {
             Some(message) => format!("{message} (workspace {})", source.name),
             None => format!("Merge workspace {}", source.name),
@@ -149,7 +149,7 @@ impl<T: Place> Bench<'_, T> {
 
 fn note(uncommitted: u64) -> Option<String> {
     (uncommitted > 0)
-        .then(|| format!("{uncommitted} changed files are not committed there and were not taken"))
+        .then(|| format!("{uncommitted} changed files there are not committed and were not merged"))
 }
 
 /// A commit id from a guest becomes an argument only if it has the right form.

@@ -17,8 +17,8 @@ pub enum MergeError<E: fmt::Display> {
     #[error("git failed: {words}")]
     Git { trouble: Trouble, words: String },
     #[error("{0}")]
-    Place(E),
-    #[error("its answer makes no sense: {0} is missing")]
+    Guest(E),
+    #[error("its output lacks {0}")]
     Answer(&'static str),
     #[error("the call was cancelled")]
     Stopped,
@@ -27,7 +27,7 @@ pub enum MergeError<E: fmt::Display> {
 impl<E: fmt::Display> MergeError<E> {
     /// The result of a script, if it succeeded.
     pub(super) fn check(ran: Result<Ran, E>) -> Result<Ran, Self> {
-        let ran = ran.map_err(Self::Place)?;
+        let ran = ran.map_err(Self::Guest)?;
         if ran.succeeded() {
             return Ok(ran);
         }

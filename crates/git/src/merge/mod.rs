@@ -11,16 +11,16 @@
 //! its first commit. They are first applied on the bench. Only the fast-forward at the end changes the target's branch,
 //! index and files, so a source that conflicts leaves the target unchanged.
 //!
-//! The engine accesses workspaces through [`Place`]: guests in the daemon, directories of the host in the tests.
+//! The engine accesses workspaces through [`GitGuest`]: guests in the daemon, directories of the host in the tests.
 
 mod carry;
 mod engine;
 mod error;
-mod place;
+mod guest;
 mod scripts;
 mod strategy;
 
 pub use engine::{Merge, Outcome, Source, merge};
 pub use error::MergeError;
-pub use place::Place;
+pub use guest::GitGuest;
 pub use strategy::Strategy;

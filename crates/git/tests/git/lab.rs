@@ -1,4 +1,4 @@
-//! A workspace simulated by a directory: a home, a working tree, a place for a bench.
+//! A workspace simulated by a directory: a home, a working tree, a directory for a bench.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use agentiso_core::paths::GuestPath;
-use agentiso_git::merge::{Merge, MergeError, Outcome, Place, Source, Strategy, merge};
+use agentiso_git::merge::{GitGuest, Merge, MergeError, Outcome, Source, Strategy, merge};
 use agentiso_git::{Ran, Script};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -185,19 +185,19 @@ impl Drop for Group {
 }
 
 /// Adapts the path of the working tree: in these tests it differs between workspaces.
-pub(crate) struct LabPlace<'a> {
+pub(crate) struct LabGuest<'a> {
     lab: &'a Lab,
     own: String,
     common: String,
 }
 
-impl<'a> LabPlace<'a> {
+impl<'a> LabGuest<'a> {
     pub(crate) fn new(lab: &'a Lab, common: &GuestPath) -> Self {
         Self { lab, own: lab.path().as_str().to_owned(), common: common.as_str().to_owned() }
     }
 }
 
-impl Place for LabPlace<'_> {
+impl GitGuest for LabGuest<'_> {
     type Error = io::Error;
 
     fn run<'a>(&'a self, script: &'a Script) -> BoxFuture<'a, io::Result<Ran>> {
@@ -257,13 +257,13 @@ pub(crate) async fn merge_until(
         .iter()
         .enumerate()
         .map(|(index, lab)| Source {
-            place: LabPlace::new(lab, &path),
+            guest: LabGuest::new(lab, &path),
             name: format!("source-{}", index + 1),
         })
         .collect();
-    let outcomes = merge(&wanted, &LabPlace::new(target, &path), &sources, stop).await;
+    let outcomes = merge(&wanted, &LabGuest::new(target, &path), &sources, stop).await;
     assert!(target.is_tidy(), "something is left in the target");
-    assert!(sources.iter().all(|source| source.place.lab.is_tidy()), "something is left in a source");
+    assert!(sources.iter().all(|source| source.guest.lab.is_tidy()), "something is left in a source");
     outcomes
 }
 

@@ -2,7 +2,7 @@
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::paths::{GuestPath, GuestPathError};
-use agentiso_git::merge::Place;
+use agentiso_git::merge::GitGuest;
 use agentiso_git::{Ran, Script};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -13,12 +13,12 @@ use crate::session::Guest;
 use crate::vms::WriteFile;
 
 #[derive(Debug)]
-pub(crate) struct GuestPlace {
+pub(crate) struct MergeGuest {
     guest: Guest,
     bench: GuestPath,
 }
 
-impl GuestPlace {
+impl MergeGuest {
     pub(crate) fn new(guest: Guest) -> Result<Self, GuestPathError> {
         // Any random id will do, because no other merge uses it.
         let bench = GuestPath::parse(&format!("/tmp/.agentiso-merge-{}", WorkspaceId::random()))?;
@@ -26,7 +26,7 @@ impl GuestPlace {
     }
 }
 
-impl Place for GuestPlace {
+impl GitGuest for MergeGuest {
     type Error = OpError;
 
     fn run<'a>(&'a self, script: &'a Script) -> BoxFuture<'a, Result<Ran, OpError>> {

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use crate::script::{Ran, Script};
 
-pub trait Place: Send + Sync {
+pub trait GitGuest: Send + Sync {
     type Error: fmt::Display + Send;
 
     /// Runs a script to its end. Dropping the future kills it.
