@@ -19,9 +19,9 @@ pub enum RefError {
     TooLong { len: usize, max: usize },
     #[error("must not begin with '-': it would be taken for an option")]
     LeadingDash,
-    #[error("contains {0:?}, which may not be in it")]
+    #[error("contains {0:?}, which is not allowed")]
     BadCharacter(char),
-    #[error("is no name that git accepts: {0}")]
+    #[error("is not a name that git accepts: {0}")]
     Malformed(&'static str),
     #[error("is neither the name of a remote ({name}) nor a URL ({url})")]
     NeitherNameNorUrl { name: Box<RefError>, url: UrlError },

@@ -21,7 +21,7 @@ pub struct Status {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("git's status is not understood at {entry:?}")]
+#[error("cannot parse git's status at {entry:?}")]
 pub struct StatusError {
     entry: String,
 }

@@ -18,15 +18,15 @@ pub enum UrlError {
     TooLong(usize),
     #[error("must not begin with '-': it would be taken for an option")]
     LeadingDash,
-    #[error("contains {0:?}, which no URL of a repository needs")]
+    #[error("contains {0:?}, which is not allowed in a repository URL")]
     BadCharacter(char),
     #[error("must begin with https://, http://, git:// or ssh://, or look like user@host:path")]
     UnknownScheme,
-    #[error("names no host")]
+    #[error("has no host")]
     NoHost,
-    #[error("names a host that cannot be one")]
+    #[error("has an invalid host name")]
     BadHost,
-    #[error("names no repository on the host")]
+    #[error("has no path to a repository")]
     NoPath,
 }
 

@@ -6,7 +6,7 @@ use thiserror::Error;
 use crate::frontmatter;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{tag:?} is no tag: a letter comes first, then letters, digits, '_', '/' or '-'")]
+#[error("invalid tag {tag:?}: it must start with a letter, followed by letters, digits, '_', '/' or '-'")]
 pub struct TagError {
     tag: String,
 }

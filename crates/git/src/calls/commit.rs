@@ -23,7 +23,7 @@ pub struct Author {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("must not be blank and must hold no line breaks, '<' or '>'")]
+#[error("must not be blank or contain line breaks, '<' or '>'")]
 pub struct AuthorError;
 
 impl Author {

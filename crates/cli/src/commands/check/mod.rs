@@ -173,12 +173,16 @@ fn base_image(context: &Context) -> (Option<Image>, Outcome) {
                 Outcome::ok(NAME, format!("{name}, {}", output::size(image.manifest.filesystem.bytes)));
             (Some(image), outcome)
         }
+        Ok(None) if agentiso_image::list(&context.image_dirs()).is_ok_and(|images| images.is_empty()) => {
+            (None, Outcome::failed(NAME, "no base image yet", "agentiso init"))
+        }
         Ok(None) => (
             None,
             Outcome::failed(NAME, format!("{name} is not built yet"), format!("agentiso image build {name}")),
         ),
         Err(error) => {
-            (None, Outcome::failed(NAME, format!("{name}: {error}"), "agentiso image build --force"))
+            let fix = format!("agentiso image build {name} --force");
+            (None, Outcome::failed(NAME, format!("{name}: {error}"), fix))
         }
     }
 }

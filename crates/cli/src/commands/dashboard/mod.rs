@@ -116,7 +116,7 @@ mod tests {
     use tokio::time::Instant;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         arguments: Arguments,
     }
@@ -129,7 +129,7 @@ mod tests {
         std::fs::write(&path, format!("[server]\nstate_file = \"{}\"\n", state.display())).unwrap();
         let context = Context::load(&ConfigArgument { config: Some(path) }).unwrap();
         for (line, expected) in [(&["dashboard"][..], 2), (&["dashboard", "--refresh", "7"], 7)] {
-            let Line { arguments } = Line::parse_from(line);
+            let CommandLine { arguments } = CommandLine::parse_from(line);
             let (sender, mut changes) = mpsc::channel(QUEUE);
             let (_selected, wanted) = tokio::sync::watch::channel(None);
             let looking = watch::run(&context, arguments.refresh_interval(), wanted, sender);

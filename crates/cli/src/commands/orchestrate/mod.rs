@@ -212,7 +212,7 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         arguments: Arguments,
     }
@@ -222,7 +222,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tasks.toml");
         std::fs::write(&file, "golden_workspace = \"g\"\n[[tasks]]\nname = \"a\"\nprompt = \"x\"\n").unwrap();
-        let Line { arguments } = Line::parse_from(["orchestrate", "--task-file", file.to_str().unwrap()]);
+        let CommandLine { arguments } =
+            CommandLine::parse_from(["orchestrate", "--task-file", file.to_str().unwrap()]);
         let tasks = TaskFile::read(&arguments.task_file).unwrap();
         let asked = params(&tasks, BTreeMap::new(), arguments.max_parallel);
         assert_eq!((asked.max_parallel, asked.timeout_secs, asked.mcp_bridge), (10, 300, false));
