@@ -9,6 +9,7 @@ mod commands;
 mod context;
 mod example_config;
 mod failure;
+mod hints;
 mod other_daemon;
 mod output;
 mod pipe;

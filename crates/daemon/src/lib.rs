@@ -49,7 +49,9 @@ pub mod vms;
 
 /// The jail that confines the QEMU process of a workspace, found by its process id.
 pub use agentiso_host::jail::of_process as jail_of;
+pub use agentiso_host::transfer::TransferError;
 pub use agentiso_net::bridge::{LogLack, try_flow_log};
+pub use agentiso_net::flow::ForwardError;
 pub use agentiso_net::flow::log::{FlowEvent, FlowRecord};
 pub use daemon::{Daemon, OpenError};
 pub use error::{McpBridgeError, OpError, QuarantineError, TeamError};
@@ -65,7 +67,7 @@ pub use main_loop::{RunError, run, run_with};
 pub use mcp::{McpHandler, McpOptions};
 pub use metrics::{Health, Workspaces};
 pub use network::NetworkError;
-pub use registry::SessionKind;
+pub use registry::{SessionKind, TAKEOVER_AFTER};
 pub use run_dir::{Owner, RunDirError, others_vms, share_directory};
 pub use session::{
     BridgeAccess, ExecStream, Guest, MemberInfo, MergeRequest, Merged, MergedSource, PrepareError,

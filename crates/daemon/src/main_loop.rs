@@ -6,7 +6,7 @@ use agentiso_core::config::Config;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::control::{BindError, Listener, Readiness, ReadyReport};
+use crate::control::{BindError, Listener, Readiness, ReadyReport, ShellHint};
 use crate::daemon::{Daemon, OpenError};
 use crate::lock::LockError;
 use crate::mcp::McpHandler;
@@ -24,13 +24,18 @@ pub enum RunError {
 }
 
 /// Runs a daemon over QEMU.
-pub async fn run(config: Config, mcp: impl McpHandler) -> Result<(), RunError> {
+pub async fn run(config: Config, mcp: impl McpHandler, hint: ShellHint) -> Result<(), RunError> {
     let vms = Arc::new(QemuVms::new(config.clone()));
-    run_with(config, vms, mcp).await
+    run_with(config, vms, mcp, hint).await
 }
 
 /// Runs a daemon until SIGTERM, SIGINT or a request to shut down; all VMs are stopped before it returns.
-pub async fn run_with(config: Config, vms: Arc<dyn Vms>, mcp: impl McpHandler) -> Result<(), RunError> {
+pub async fn run_with(
+    config: Config,
+    vms: Arc<dyn Vms>,
+    mcp: impl McpHandler,
+    hint: ShellHint,
+) -> Result<(), RunError> {
     let readiness = Readiness::from_env();
     let opened = open(config, vms).await;
     let (daemon, listener) = match opened {
@@ -57,7 +62,7 @@ pub async fn run_with(config: Config, vms: Arc<dyn Vms>, mcp: impl McpHandler) -
         never = own_log::keep_in_bounds(log) => match never {},
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping all VMs"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping all VMs"),
-        () = daemon.clone().serve(listener, mcp) => tracing::info!("asked to shut down: stopping all VMs"),
+        () = daemon.clone().serve(listener, mcp, hint) => tracing::info!("asked to shut down: stopping all VMs"),
     }
     daemon.shutdown().await;
     Ok(())

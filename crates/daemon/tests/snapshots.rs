@@ -169,7 +169,7 @@ async fn impossible_snapshot_requests_are_refused_beforehand() {
     host.padding_bytes.store(2 << 30, Ordering::Relaxed);
     let over = refusal("b", false).await;
     assert_eq!(over.code(), "disk_quota");
-    assert!(over.to_string().contains("2048 MB") && over.hint().unwrap().contains("delete"), "{over}");
+    assert!(over.to_string().contains("2048 MB"), "{over}");
     // There is room for the snapshot, but not for a copy of its memory beside it: the guest itself would stand
     // still.
     host.padding_bytes.store((2 << 30) - (127 << 20), Ordering::Relaxed);
@@ -196,7 +196,7 @@ async fn impossible_snapshot_requests_are_refused_beforehand() {
 
     let missing = session.restore(&by_name("web"), &snap("aa"), &quiet()).await.unwrap_err();
     assert_eq!(missing.code(), "snapshot_not_found");
-    assert!(missing.hint().unwrap().contains("a, b"), "{missing:?}");
+    assert!(matches!(missing, OpError::SnapshotNotFound { known, .. } if known == ["a", "b"]));
     let other = daemon.open_session(SessionKind::Client);
     assert_eq!(other.snapshots(&by_name("web")).await.unwrap_err().code(), "not_owned");
     let theirs = other.restore(&by_name("web"), &snap("a"), &quiet()).await.unwrap_err();

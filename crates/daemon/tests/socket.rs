@@ -38,7 +38,9 @@ impl McpHandler for EchoHandler {
 async fn serve(root: &Path, host: &Arc<FakeHost>) -> (Daemon, tokio::task::JoinHandle<()>) {
     let daemon = open(root, host).await;
     let listener = Listener::bind(&daemon.config().paths.daemon_socket()).unwrap();
-    let serving = tokio::spawn(daemon.clone().serve(listener, EchoHandler));
+    let serving = tokio::spawn(
+        daemon.clone().serve(listener, EchoHandler, |error| Some(format!("about {}", error.code()))),
+    );
     (daemon, serving)
 }
 
@@ -101,7 +103,10 @@ async fn control_client_creates_uses_and_removes_a_workspace() {
     assert_eq!(client.image_users("debian-dev").await.unwrap().len(), 1);
     client.rm("web").await.unwrap();
     let ControlError::Daemon(error) = client.rm("web").await.unwrap_err() else { panic!("no answer") };
-    assert_eq!((error.code.as_str(), error.hint.is_some()), ("workspace_not_found", true));
+    assert_eq!(
+        (error.code.as_str(), error.hint.as_deref()),
+        ("workspace_not_found", Some("about workspace_not_found"))
+    );
     daemon.shutdown().await;
 }
 
@@ -138,7 +143,7 @@ async fn control_client_takes_restores_forks_and_deletes_snapshots() {
         panic!("no answer")
     };
     assert_eq!(error.code, "snapshot_in_use");
-    assert!(error.hint.unwrap().contains("agentiso rm idea w-1 w-2"));
+    assert!(error.message.contains("idea, w-1, w-2"), "{error}");
     for name in ["idea", "w-1", "w-2"] {
         client.rm(name).await.unwrap();
     }

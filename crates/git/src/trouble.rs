@@ -123,45 +123,6 @@ impl Trouble {
         }
     }
 
-    /// A hint for the client, if there is one.
-    pub fn hint(self) -> Option<&'static str> {
-        Some(match self {
-            Self::NoGit => "install git in the workspace with exec, or use an image that has it",
-            Self::NoDirectory => "file_list shows what a directory holds; path must be absolute",
-            Self::NotARepository => "git_clone brings a repository; exec with `git init` makes one",
-            Self::NotEmpty => "choose another path, or empty that directory with exec first",
-            Self::Authentication => {
-                "the remote wants credentials: put a token into the URL (https://TOKEN@host/…), or a key into /root/.ssh"
-            }
-            Self::HostKey => {
-                "put the host's key into /root/.ssh/known_hosts first, for instance with ssh-keyscan"
-            }
-            Self::NoRemote => {
-                "exec with `git remote -v` shows the remotes, `git remote add origin URL` adds one"
-            }
-            Self::NotFound => "look at the URL; private repositories may need credentials in it",
-            Self::Unreachable => {
-                "look at the host's name, and at network_policy: workspaces reach only what it allows"
-            }
-            Self::NoSuchBranch => {
-                "look at the branch's name; leave it out for the default or the current one"
-            }
-            Self::NoBranch => "no branch is checked out: name one, or check one out with exec",
-            Self::NonFastForward => {
-                "the remote has commits that are missing here: fetch and merge or rebase them with exec, or push with \
-                 force:true to overwrite them"
-            }
-            Self::Rejected => "the remote's own rules refused it; its words say why",
-            Self::Locked => {
-                "another git command is at work there, or was killed; then remove .git/index.lock"
-            }
-            Self::NoSpace => "delete files in the workspace, or create one with a larger disk_gb",
-            Self::ForbiddenProtocol => "only https, http, git and ssh are used to fetch; submodules included",
-            Self::TimedOut => "raise timeout_secs, or take less: a depth or a single branch",
-            Self::Other => return None,
-        })
-    }
-
     /// Whether the same call may succeed later without any change.
     pub fn is_passing(self) -> bool {
         matches!(self, Self::Locked | Self::Unreachable | Self::TimedOut)

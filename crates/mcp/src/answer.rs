@@ -8,6 +8,8 @@ use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, ErrorData};
 use serde_json::{Map, Value, json};
 
 use crate::args::Invalid;
+use crate::hint::{self, Hint};
+use crate::profile::Profile;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
@@ -60,7 +62,7 @@ impl Answer {
 pub(crate) struct Failure {
     pub(crate) code: &'static str,
     pub(crate) message: String,
-    pub(crate) hint: Option<String>,
+    pub(crate) hint: Option<Hint>,
     pub(crate) retryable: bool,
     /// Further members of the structured form.
     pub(crate) details: Vec<(&'static str, Value)>,
@@ -73,8 +75,8 @@ impl Failure {
         Self { code, message, hint: None, retryable: false, details: Vec::new(), appendix: String::new() }
     }
 
-    pub(crate) fn with_hint(mut self, hint: &str) -> Self {
-        self.hint = Some(hint.to_owned());
+    pub(crate) fn with_hint(mut self, hint: impl Into<Hint>) -> Self {
+        self.hint = Some(hint.into());
         self
     }
 
@@ -113,10 +115,16 @@ impl Failure {
         failure
     }
 
+    /// Fits the hint to the tools of a session. Otherwise it names none.
+    pub(crate) fn for_session(mut self, profile: &Profile) -> Self {
+        self.hint = self.hint.and_then(|hint| hint.for_session(profile)).map(Hint::new);
+        self
+    }
+
     pub(crate) fn into_result(self) -> CallToolResult {
-        let text = self.text();
-        let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
-        result.structured_content = Some(self.structured());
+        let hint = self.shown_hint();
+        let mut result = CallToolResult::error(vec![ContentBlock::text(self.text(hint.as_deref()))]);
+        result.structured_content = Some(self.structured(hint));
         result
     }
 
@@ -128,12 +136,17 @@ impl Failure {
             "internal" => ErrorCode::INTERNAL_ERROR,
             _ => ErrorCode::INVALID_REQUEST,
         };
-        ErrorData::new(code, self.text(), Some(self.structured()))
+        let hint = self.shown_hint();
+        ErrorData::new(code, self.text(hint.as_deref()), Some(self.structured(hint)))
     }
 
-    fn text(&self) -> String {
+    fn shown_hint(&self) -> Option<String> {
+        self.hint.as_ref().and_then(Hint::without_tools)
+    }
+
+    fn text(&self, hint: Option<&str>) -> String {
         let mut text = self.message.clone();
-        if let Some(hint) = &self.hint {
+        if let Some(hint) = hint {
             text.push_str("\nHint: ");
             text.push_str(hint);
         }
@@ -141,11 +154,11 @@ impl Failure {
         text
     }
 
-    fn structured(self) -> Value {
+    fn structured(self, hint: Option<String>) -> Value {
         let mut structured = Map::new();
         structured.insert("code".to_owned(), self.code.into());
         structured.insert("message".to_owned(), self.message.into());
-        structured.insert("hint".to_owned(), self.hint.into());
+        structured.insert("hint".to_owned(), hint.into());
         structured.insert("retryable".to_owned(), self.retryable.into());
         structured.extend(self.details.into_iter().map(|(key, value)| (key.to_owned(), value)));
         Value::Object(structured)
@@ -157,7 +170,7 @@ impl From<OpError> for Failure {
         Self {
             code: error.code(),
             message: error.to_string(),
-            hint: error.hint(),
+            hint: hint::of(&error),
             retryable: error.retryable(),
             details: Vec::new(),
             appendix: String::new(),

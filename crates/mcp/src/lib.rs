@@ -15,6 +15,7 @@ mod call;
 mod complete;
 pub mod docs;
 mod handler;
+mod hint;
 mod instructions;
 mod methods;
 mod nearest;

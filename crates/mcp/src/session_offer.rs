@@ -59,9 +59,10 @@ impl SessionOffer {
         let owned: Vec<_> = self.session.list(None).into_iter().filter(|info| info.owned).collect();
         match owned.as_slice() {
             [one] => Implied::Workspace(WorkspaceRef::Id(one.id)),
-            [] => Implied::Unclear(
-                "this session owns no workspace; create one with workspace_create".to_owned(),
-            ),
+            [] => Implied::Unclear(match self.profile.offers("workspace_create") {
+                true => "this session owns no workspace; create one with workspace_create".to_owned(),
+                false => "this session owns no workspace; name one".to_owned(),
+            }),
             many => {
                 let names: Vec<&str> = many.iter().map(|info| info.name.as_str()).collect();
                 Implied::Unclear(format!("this session owns {} workspaces: {}", many.len(), names.join(", ")))
@@ -115,11 +116,15 @@ type Outcome = Result<Answer, Failure>;
 
 /// Turns the outcome of a call into its result and counts errors. A panic is counted too and then resumed, because the
 /// code that waits for the call answers it.
-async fn run_counted(running: registry::Running, count: impl Fn(&'static str)) -> CallToolResult {
+async fn run_counted(
+    running: registry::Running,
+    profile: &Profile,
+    count: impl Fn(&'static str),
+) -> CallToolResult {
     match AssertUnwindSafe(running).catch_unwind().await {
         Ok(outcome) => {
             let outcome = outcome.inspect_err(|failure| count(failure.code));
-            outcome.map_or_else(Failure::into_result, Answer::into_result)
+            outcome.map_or_else(|failure| failure.for_session(profile).into_result(), Answer::into_result)
         }
         Err(panic) => {
             count(call::DEFECT);
@@ -169,7 +174,8 @@ impl Offer for SessionOffer {
             Ok(running) => adopt_then_run(self.session.clone(), wanted, running).boxed(),
             Err(invalid) => std::future::ready(Err(Failure::invalid(tool.name, invalid))).boxed(),
         };
-        Ok(run_counted(running, count).boxed())
+        let profile = self.profile.clone();
+        Ok(async move { run_counted(running, &profile, count).await }.boxed())
     }
 
     fn not_begun(&self, code: &'static str) {
@@ -194,7 +200,9 @@ impl Offer for SessionOffer {
 
     async fn read(&self, address: &str) -> Result<ResourceContents, ErrorData> {
         let uri = resources::parse(&self.profile, address)?;
-        resources::read(&self.session, &uri, address).await.map_err(Failure::into_error)
+        resources::read(&self.session, &uri, address)
+            .await
+            .map_err(|failure| failure.for_session(&self.profile).into_error())
     }
 
     fn check_followed(&self, address: &str) -> Result<(), ErrorData> {
@@ -225,14 +233,15 @@ mod tests {
 
     #[tokio::test]
     async fn errors_and_panics_are_counted() {
+        let profile = Profile::inside();
         let codes = RefCell::new(Vec::new());
         let count = |code| codes.borrow_mut().push(code);
         let fine = std::future::ready(Ok(Answer::json(serde_json::json!({}))));
-        run_counted(fine.boxed(), count).await;
+        run_counted(fine.boxed(), &profile, count).await;
         let refused = std::future::ready(Err(Failure::new("not_found", "it is not there".to_owned())));
-        run_counted(refused.boxed(), count).await;
+        run_counted(refused.boxed(), &profile, count).await;
         let broken = async { panic!("a defect") }.boxed();
-        assert!(AssertUnwindSafe(run_counted(broken, count)).catch_unwind().await.is_err());
+        assert!(AssertUnwindSafe(run_counted(broken, &profile, count)).catch_unwind().await.is_err());
         assert_eq!(codes.into_inner(), ["not_found", call::DEFECT]);
     }
 }

@@ -28,7 +28,7 @@ pub enum VaultError {
     Exists { path: String },
     #[error("{path} is a folder")]
     IsFolder { path: String },
-    #[error("{path} is not a folder, or leads through something that is none")]
+    #[error("{path} is not a folder, or one of its parents is not")]
     NotFolder { path: String },
     #[error("{path} is neither a file nor a folder")]
     NotRegular { path: String },
@@ -36,7 +36,7 @@ pub enum VaultError {
     Link { path: String },
     #[error("{path} is inside {folder}, which the vault leaves alone (vault.exclude_dirs)")]
     Excluded { path: String, folder: String },
-    #[error("{path} would have {size} bytes; a note has at most {max}")]
+    #[error("{path} would have {size} bytes; a note may have at most {max}")]
     TooLarge { path: String, size: u64, max: u64 },
     #[error("{path} is a binary file, not text in UTF-8")]
     Binary { path: String },
@@ -44,11 +44,11 @@ pub enum VaultError {
     Frontmatter { path: String, problem: String },
     #[error("the regular expression cannot be used: {problem}")]
     Pattern { problem: String },
-    #[error("{path} was being changed by another program all the time")]
+    #[error("{path} kept being changed by another program")]
     Busy { path: String },
     #[error("the file system of {path} cannot exchange files, so they could not be changed safely")]
     FileSystem { path: String },
-    #[error("no space is left for {path}")]
+    #[error("no space left on the disk of {path}")]
     NoSpace { path: String },
     #[error("cannot {action} {path}: {source}")]
     Io {
@@ -95,28 +95,6 @@ impl VaultError {
             Self::FileSystem { .. } => "unsupported",
             Self::NoSpace { .. } => "no_space",
             Self::Io { .. } => "vault_failed",
-        }
-    }
-
-    /// A hint for the client, if there is one.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Root { .. } => Some("make the directory that vault.path in the configuration names"),
-            Self::Path { .. } => Some("give a path relative to the vault, such as \"notes/today.md\""),
-            Self::NotFound { .. } => Some("vault with action list or search shows what there is"),
-            Self::Exists { .. } => Some("choose another path, or allow it to be replaced with overwrite"),
-            Self::IsFolder { .. } => Some("vault with action list shows what a folder holds"),
-            Self::NotFolder { .. } | Self::NotRegular { .. } | Self::Link { .. } | Self::Excluded { .. } => {
-                Some("choose another path")
-            }
-            Self::TooLarge { .. } => Some("split the note into several"),
-            Self::Binary { .. } => Some("the vault reads and edits text only"),
-            Self::Frontmatter { .. } => Some("correct the YAML between the --- lines with write or replace"),
-            Self::Pattern { .. } => Some("correct the expression, or leave regex out to look for plain text"),
-            Self::Busy { .. } => Some("try again in a moment"),
-            Self::FileSystem { .. } => Some("keep the vault on ext4, XFS, Btrfs, ZFS 2.2 or tmpfs"),
-            Self::NoSpace { .. } => Some("free space on the host's disk"),
-            Self::Io { .. } => None,
         }
     }
 

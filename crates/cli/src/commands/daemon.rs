@@ -16,7 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::client::{self, Client};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::{other_daemon, output, runtime};
+use crate::{hints, other_daemon, output, runtime};
 
 /// The log filter without RUST_LOG. The MCP library logs every message at the level `info`.
 const DEFAULT_FILTER: &str = "info,rmcp=warn";
@@ -92,7 +92,7 @@ fn foreground(context: &Context) -> Result<ExitCode, Failure> {
         .build()
         .map_err(|error| Failure::new(format!("cannot start the async runtime: {error}")))?;
     let mcp = Mcp::new(context.config.server.tools.clone());
-    let ended = runtime.block_on(agentiso_daemon::run(context.config.clone(), mcp));
+    let ended = runtime.block_on(agentiso_daemon::run(context.config.clone(), mcp, hints::of));
     runtime.shutdown_timeout(LAST_THREADS);
     ended?;
     Ok(ExitCode::SUCCESS)

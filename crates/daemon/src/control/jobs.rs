@@ -7,6 +7,7 @@ use agentiso_core::names::WorkspaceRef;
 use agentiso_core::paths::GuestPath;
 use serde::{Deserialize, Serialize};
 
+use super::failure::RequestError;
 use super::wire::{Captured, ExecParams, WireError};
 use crate::session::Session;
 use crate::vms::{Command, JobQuery, JobState, JobSummary};
@@ -85,7 +86,7 @@ impl From<JobSummary> for Job {
     }
 }
 
-pub(super) async fn start(session: &Session, params: ExecParams) -> Result<JobStarted, WireError> {
+pub(super) async fn start(session: &Session, params: ExecParams) -> Result<JobStarted, RequestError> {
     let variables = params.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     env::check(variables).map_err(WireError::invalid)?;
     let workdir = params.workdir.as_deref().map(GuestPath::parse).transpose().map_err(WireError::invalid)?;
@@ -94,7 +95,7 @@ pub(super) async fn start(session: &Session, params: ExecParams) -> Result<JobSt
     Ok(JobStarted { job_id })
 }
 
-pub(super) async fn poll(session: &Session, params: JobParams) -> Result<JobOutput, WireError> {
+pub(super) async fn poll(session: &Session, params: JobParams) -> Result<JobOutput, RequestError> {
     let guest = session.guest(&WorkspaceRef::parse(&params.workspace)).await?;
     let query = JobQuery {
         id: params.job_id,
@@ -107,7 +108,7 @@ pub(super) async fn poll(session: &Session, params: JobParams) -> Result<JobOutp
     Ok(guest.poll_job(query).await?.into())
 }
 
-pub(super) async fn list(session: &Session, workspace: &str) -> Result<Vec<Job>, WireError> {
+pub(super) async fn list(session: &Session, workspace: &str) -> Result<Vec<Job>, RequestError> {
     let guest = session.guest(&WorkspaceRef::parse(workspace)).await?;
     Ok(guest.list_jobs().await?.into_iter().map(Job::from).collect())
 }
@@ -117,7 +118,7 @@ pub(super) async fn kill(
     workspace: &str,
     job_id: u64,
     signal: i32,
-) -> Result<JobKilled, WireError> {
+) -> Result<JobKilled, RequestError> {
     let guest = session.guest(&WorkspaceRef::parse(workspace)).await?;
     Ok(JobKilled { running: guest.kill_job(job_id, signal).await? })
 }

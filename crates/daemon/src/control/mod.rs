@@ -14,6 +14,7 @@
 
 mod client;
 mod connect;
+mod failure;
 mod hello;
 pub mod jobs;
 mod listener;
@@ -26,6 +27,7 @@ pub mod wire;
 
 pub use client::{ControlClient, ControlError};
 pub use connect::{ConnectError, Connected, DaemonCommand, connect, connect_or_start};
+pub use failure::ShellHint;
 pub use hello::{Hello, HelloError, Kind, Welcome, read_hello, read_line};
 pub use listener::{BindError, Listener};
 pub use ready::{Readiness, ReadyReport};

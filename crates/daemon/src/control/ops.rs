@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use tokio::sync::broadcast::error::RecvError;
 
+use super::failure::{RequestError, ShellHint};
 use super::wire::{
     Blob, BridgeResult, CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams,
     ExportResult, ForkManyParams, ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op,
@@ -76,11 +77,12 @@ impl Outbox {
     }
 }
 
-pub(super) async fn run(daemon: Daemon, session: Session, op: Op, outbox: Outbox) {
+pub(super) async fn run(daemon: Daemon, session: Session, op: Op, outbox: Outbox, hint: ShellHint) {
     let shutdown = matches!(op, Op::Shutdown);
     let reply = match answer(&session, op, &outbox).await {
         Ok(result) => Reply::Result { id: outbox.id, result },
         Err(error) => {
+            let error = error.into_wire(hint);
             session.count_error(&error.code);
             Reply::Error { id: Some(outbox.id), error }
         }
@@ -94,7 +96,7 @@ pub(super) async fn run(daemon: Daemon, session: Session, op: Op, outbox: Outbox
     }
 }
 
-async fn answer(session: &Session, op: Op, outbox: &Outbox) -> Result<serde_json::Value, WireError> {
+async fn answer(session: &Session, op: Op, outbox: &Outbox) -> Result<serde_json::Value, RequestError> {
     match op {
         Op::Ping | Op::Shutdown => json(()),
         Op::Status => json(status(session).await),
@@ -207,8 +209,8 @@ fn views(infos: Vec<crate::info::WorkspaceInfo>) -> Vec<Workspace> {
     infos.into_iter().map(view).collect()
 }
 
-fn json(value: impl Serialize) -> Result<serde_json::Value, WireError> {
-    serde_json::to_value(value).map_err(WireError::invalid)
+fn json(value: impl Serialize) -> Result<serde_json::Value, RequestError> {
+    Ok(serde_json::to_value(value).map_err(WireError::invalid)?)
 }
 
 async fn status(session: &Session) -> StatusResult {
@@ -227,7 +229,11 @@ async fn status(session: &Session) -> StatusResult {
     }
 }
 
-async fn create(session: &Session, params: CreateParams, outbox: &Outbox) -> Result<CreateResult, WireError> {
+async fn create(
+    session: &Session,
+    params: CreateParams,
+    outbox: &Outbox,
+) -> Result<CreateResult, RequestError> {
     let request = CreateRequest {
         name: params.name.as_deref().map(WorkspaceName::parse).transpose().map_err(WireError::invalid)?,
         base_image: params
@@ -253,7 +259,7 @@ fn snapshot_name(text: &str) -> Result<SnapshotName, WireError> {
     SnapshotName::parse(text).map_err(WireError::invalid)
 }
 
-async fn fork(session: &Session, params: ForkParams, outbox: &Outbox) -> Result<ForkResult, WireError> {
+async fn fork(session: &Session, params: ForkParams, outbox: &Outbox) -> Result<ForkResult, RequestError> {
     let request = ForkRequest {
         source: WorkspaceRef::parse(&params.workspace),
         snapshot: snapshot_name(&params.snapshot)?,
@@ -272,7 +278,7 @@ async fn fork_many(
     session: &Session,
     params: ForkManyParams,
     outbox: &Outbox,
-) -> Result<ForkManyResult, WireError> {
+) -> Result<ForkManyResult, RequestError> {
     let request = ForkManyRequest {
         source: WorkspaceRef::parse(&params.workspace),
         snapshot: snapshot_name(&params.snapshot)?,
@@ -291,7 +297,7 @@ async fn net_log(
     max_lines: usize,
     follow: bool,
     outbox: &Outbox,
-) -> Result<(), WireError> {
+) -> Result<(), RequestError> {
     let (tail, mut coming) = session.network_log(workspace, max_lines)?;
     for record in tail {
         outbox.event(Event::Flow(record)).await;
@@ -313,7 +319,7 @@ async fn export_snapshot(
     session: &Session,
     params: ExportParams,
     outbox: &Outbox,
-) -> Result<ExportResult, WireError> {
+) -> Result<ExportResult, RequestError> {
     let request = ExportRequest {
         source: WorkspaceRef::parse(&params.workspace),
         snapshot: snapshot_name(&params.snapshot)?,
@@ -333,7 +339,7 @@ async fn import_snapshot(
     session: &Session,
     params: ImportParams,
     outbox: &Outbox,
-) -> Result<ImportResult, WireError> {
+) -> Result<ImportResult, RequestError> {
     let request = ImportRequest {
         file: params.file.into(),
         name: params.name.as_deref().map(WorkspaceName::parse).transpose().map_err(WireError::invalid)?,
@@ -348,7 +354,7 @@ async fn import_snapshot(
     })
 }
 
-async fn exec(session: &Session, params: ExecParams, outbox: &Outbox) -> Result<ExecResult, WireError> {
+async fn exec(session: &Session, params: ExecParams, outbox: &Outbox) -> Result<ExecResult, RequestError> {
     let variables = params.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     env::check(variables).map_err(WireError::invalid)?;
     let workdir = params.workdir.as_deref().map(GuestPath::parse).transpose().map_err(WireError::invalid)?;
@@ -381,5 +387,6 @@ async fn exec(session: &Session, params: ExecParams, outbox: &Outbox) -> Result<
         message: "the guest stopped answering before the command ended".to_owned(),
         hint: None,
         retryable: true,
-    })
+    }
+    .into())
 }

@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::codec::{FramedRead, FramedWrite, LinesCodec, LinesCodecError};
 
+use super::failure::ShellHint;
 use super::hello::{self, HELLO_DEADLINE, Kind, Welcome};
 use super::listener::Listener;
 use super::ops::{self, Outbox, Outgoing};
@@ -33,7 +34,7 @@ const QUEUED_REPLIES: usize = 64;
 impl Daemon {
     /// Accepts connections until the daemon shuts down. Connections of MCP clients end when the shutdown begins, those
     /// of the command line when it is done.
-    pub async fn serve(self, listener: Listener, mcp: impl McpHandler) {
+    pub async fn serve(self, listener: Listener, mcp: impl McpHandler, hint: ShellHint) {
         let mcp: Arc<dyn McpHandler> = Arc::new(mcp);
         if let Some(bridge) = &self.shared.mcp_bridge {
             let shared = Arc::downgrade(&self.shared);
@@ -70,14 +71,14 @@ impl Daemon {
                 tokio::select! {
                     biased;
                     () = ended.cancelled() => {}
-                    () = greet(daemon, mcp, stream) => {}
+                    () = greet(daemon, mcp, hint, stream) => {}
                 }
             });
         }
     }
 }
 
-async fn greet(daemon: Daemon, mcp: Arc<dyn McpHandler>, mut stream: UnixStream) {
+async fn greet(daemon: Daemon, mcp: Arc<dyn McpHandler>, hint: ShellHint, mut stream: UnixStream) {
     let hello = match hello::read_hello(&mut stream, HELLO_DEADLINE).await {
         Ok(hello) => hello,
         Err(error) => {
@@ -90,7 +91,7 @@ async fn greet(daemon: Daemon, mcp: Arc<dyn McpHandler>, mut stream: UnixStream)
         return;
     }
     match hello.kind {
-        Kind::Control => control(daemon, stream).await,
+        Kind::Control => control(daemon, hint, stream).await,
         Kind::Mcp => {
             let session = daemon.open_session(SessionKind::Client);
             tracing::info!(session = %session.id(), client = hello.version, "an MCP client connected");
@@ -104,7 +105,7 @@ async fn greet(daemon: Daemon, mcp: Arc<dyn McpHandler>, mut stream: UnixStream)
 }
 
 /// Runs requests concurrently until the client disconnects, which drops, and thereby cancels, those that are left.
-async fn control(daemon: Daemon, stream: UnixStream) {
+async fn control(daemon: Daemon, hint: ShellHint, stream: UnixStream) {
     let (read, write) = stream.into_split();
     let (replies, queue) = mpsc::channel(QUEUED_REPLIES);
     let mut writing = JoinSet::new();
@@ -113,13 +114,18 @@ async fn control(daemon: Daemon, stream: UnixStream) {
         biased;
         // If a client cannot be written to any more, it has disconnected.
         _ = writing.join_next() => return,
-        () = read_requests(daemon, read, replies) => {}
+        () = read_requests(daemon, hint, read, replies) => {}
     }
     // The reader has ended and the last reply is queued; wait until it is written.
     let _ = writing.join_next().await;
 }
 
-async fn read_requests(daemon: Daemon, read: OwnedReadHalf, replies: mpsc::Sender<Outgoing>) {
+async fn read_requests(
+    daemon: Daemon,
+    hint: ShellHint,
+    read: OwnedReadHalf,
+    replies: mpsc::Sender<Outgoing>,
+) {
     let session = daemon.open_session(SessionKind::Shell);
     let mut lines = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE_BYTES));
     let mut requests = JoinSet::new();
@@ -150,7 +156,7 @@ async fn read_requests(daemon: Daemon, read: OwnedReadHalf, replies: mpsc::Sende
                 )),
                 Ok(Request { id, op }) => {
                     let outbox = Outbox::new(id, replies.clone());
-                    requests.spawn(ops::run(daemon.clone(), session.clone(), op, outbox));
+                    requests.spawn(ops::run(daemon.clone(), session.clone(), op, outbox, hint));
                     None
                 }
             },

@@ -10,6 +10,7 @@ use agentiso_core::names::{NamePrefix, SnapshotName, TaskName, WorkspaceRef};
 use agentiso_core::paths::GuestPath;
 use serde::{Deserialize, Serialize};
 
+use super::failure::RequestError;
 use super::wire::{Blob, Captured, WireError};
 use crate::session::{Session, SwarmRequest, SwarmTask, TaskDone, TaskOutcome, VaultQuery};
 use crate::vms::Progress;
@@ -98,7 +99,7 @@ pub(super) async fn run(
     session: &Session,
     params: SwarmParams,
     progress: &Progress,
-) -> Result<(Vec<SwarmTaskResult>, SwarmResult), WireError> {
+) -> Result<(Vec<SwarmTaskResult>, SwarmResult), RequestError> {
     let done = session.swarm(request(params)?, progress).await?;
     let tasks = done.tasks.into_iter().map(SwarmTaskResult::from).collect();
     Ok((tasks, SwarmResult { swarm_id: done.swarm_id, workers_destroyed: done.workers_destroyed }))

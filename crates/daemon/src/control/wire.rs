@@ -15,7 +15,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::jobs::JobParams;
 use super::swarm::{SwarmParams, SwarmTaskResult};
-use crate::error::OpError;
 use crate::info::{
     ForkFailed, ForkedFrom, LogKind, NetworkInfo, NetworkTrouble, SnapshotInfo, WorkspaceInfo,
 };
@@ -315,17 +314,6 @@ impl WireError {
     /// An error inside the daemon, which no other request would avoid.
     pub(crate) fn internal(message: impl ToString) -> Self {
         Self { code: "internal".to_owned(), message: message.to_string(), hint: None, retryable: false }
-    }
-}
-
-impl From<OpError> for WireError {
-    fn from(error: OpError) -> Self {
-        Self {
-            code: error.code().to_owned(),
-            hint: error.shell_hint(),
-            retryable: error.retryable(),
-            message: error.to_string(),
-        }
     }
 }
 

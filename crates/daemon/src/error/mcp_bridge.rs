@@ -25,15 +25,4 @@ impl McpBridgeError {
             Self::Token(_) => "internal",
         }
     }
-
-    pub(crate) fn hint(&self) -> &'static str {
-        match self {
-            Self::Disabled => {
-                "set mcp_bridge.enabled = true in the configuration on the host, or omit mcp_bridge"
-            }
-            Self::Elsewhere { .. } => "omit workspace_id: it is always this workspace",
-            Self::NotFromInside => "the client that created this workspace can do it",
-            Self::Token(_) => "the daemon's log has the details",
-        }
-    }
 }

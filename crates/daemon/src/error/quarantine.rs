@@ -33,15 +33,4 @@ impl QuarantineError {
             Self::Mark { .. } => "state_not_saved",
         }
     }
-
-    pub(crate) fn hint(&self) -> &'static str {
-        match self {
-            Self::NotFound { .. } => "`agentiso recover` lists everything in quarantine",
-            Self::Ambiguous { .. } => "use the id that `agentiso recover` shows",
-            Self::Newer { .. } => "install that version or a newer one, then recover it",
-            Self::Unusable { .. } | Self::NotDiscarded { .. } | Self::Mark { .. } => {
-                "its files are still in place; the daemon's log has the details"
-            }
-        }
-    }
 }

@@ -64,57 +64,6 @@ impl TeamError {
         }
     }
 
-    pub(crate) fn hint(&self) -> Option<String> {
-        let text = match self {
-            Self::Refused(TeamRefusal::NotFound { known, .. }) if known.is_empty() => {
-                "there are no teams; create one with team (action create)".to_owned()
-            }
-            Self::Refused(TeamRefusal::NotFound { known, .. }) => format!("there are: {}", known.join(", ")),
-            Self::Refused(TeamRefusal::NameTaken(_)) => {
-                "choose another name, or destroy that team first with team (action destroy)".to_owned()
-            }
-            Self::Refused(TeamRefusal::NoRoles | TeamRefusal::DuplicateRole(_)) => {
-                "give each member a name of its own".to_owned()
-            }
-            Self::Refused(TeamRefusal::TooLong { .. }) => {
-                "put the rest into a note, and name the note in the description".to_owned()
-            }
-            Self::Refused(TeamRefusal::TooMany { .. }) => {
-                "ask for fewer roles, or for a larger max_vms of the topmost team".to_owned()
-            }
-            Self::Refused(TeamRefusal::TooDeep { .. }) => "create it below a team that is closer to the topmost".to_owned(),
-            Self::Refused(TeamRefusal::Going(_)) => "create another team".to_owned(),
-            Self::Refused(TeamRefusal::BeingMade(_)) => "try again in a moment".to_owned(),
-            Self::Mail(MailError::NotAMember { .. }) => "team (action status) shows the members".to_owned(),
-            Self::Mail(MailError::TooLong(_)) => {
-                "put it into a note or a file, and send its path".to_owned()
-            }
-            Self::Mail(MailError::TooManyTasks { .. }) => {
-                "collect the results with team (action receive), then send it again".to_owned()
-            }
-            Self::OwnerActive { .. } => {
-                "wait until its session has ended, or use action destroy with force: true once it has made no call for 60 s"
-                    .to_owned()
-            }
-            Self::OwnerConnected { .. } => {
-                "create a team of your own; if that session does not need this one any more, use action destroy with \
-                 force: true"
-                    .to_owned()
-            }
-            Self::Member { source, .. } => return source.hint(),
-            Self::Left { .. } => "try again once the cause is removed".to_owned(),
-            Self::Store(MailStoreError::NoSpace { .. }) => "free space on the host's disk".to_owned(),
-            Self::Store(MailStoreError::Closed) => "create another team".to_owned(),
-            Self::Store(MailStoreError::TooLong) => {
-                "put it into a note or a file, and send its path".to_owned()
-            }
-            Self::Store(MailStoreError::Io { .. } | MailStoreError::Full { .. }) => {
-                "look at that file on the host, then try again".to_owned()
-            }
-        };
-        Some(text)
-    }
-
     pub(crate) fn retryable(&self) -> bool {
         match self {
             Self::OwnerActive { .. }

@@ -56,26 +56,6 @@ impl GitError {
         }
     }
 
-    pub(crate) fn hint(&self) -> Option<String> {
-        let text = match self {
-            Self::Failed { refused: Some(_), .. } => {
-                "use network_policy with allow_domains to allow that host, or with allow_internet:true to allow everything"
-            }
-            Self::Failed { trouble, .. } => trouble.hint()?,
-            Self::TimedOut { .. } => Trouble::TimedOut.hint()?,
-            Self::Answer { .. } => return None,
-            Self::Target { code, .. } => match code.as_str() {
-                "no_commit" => "make a first commit there with git_commit",
-                "no_branch" => "check out a branch there with exec, or use another strategy",
-                "uncommitted" => "commit them with git_commit, or stash them with exec: git stash",
-                _ => "git_status shows the details",
-            },
-            Self::MergeUnderWay { .. } => "try again when it is done",
-            Self::NamedTwice { .. } => "name every workspace once",
-        };
-        Some(text.to_owned())
-    }
-
     pub(crate) fn retryable(&self) -> bool {
         match self {
             Self::Failed { trouble, refused, .. } => refused.is_none() && trouble.is_passing(),
@@ -115,7 +95,7 @@ mod tests {
         let error = failed(Some("x is not allowed"));
         assert!(error.to_string().contains("x is not allowed"), "{error}");
         assert_eq!(error.code(), "network_refused");
-        assert!(error.hint().unwrap().contains("network_policy") && !error.retryable());
+        assert!(!error.retryable());
         assert_eq!(failed(None).code(), "git_unreachable");
     }
 }

@@ -19,7 +19,7 @@ mod view;
 pub(crate) use entry::{Lifetime, Status, Workspace};
 pub(crate) use forks::WantedForks;
 pub use sessions::SessionKind;
-pub(crate) use sessions::TAKEOVER_AFTER;
+pub use sessions::TAKEOVER_AFTER;
 pub(crate) use snapshots::Books;
 pub(crate) use stored::{from_ledger, restored, to_ledger};
 pub(crate) use table::{Limits, Registry, Wanted};

@@ -15,7 +15,7 @@ use agentiso_core::ids::{SessionId, WorkspaceId};
 use crate::error::McpBridgeError;
 
 /// The time for which a live owner must have been silent before its workspaces may be taken over.
-pub(crate) const TAKEOVER_AFTER: Duration = Duration::from_secs(60);
+pub const TAKEOVER_AFTER: Duration = Duration::from_secs(60);
 
 /// The rights of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

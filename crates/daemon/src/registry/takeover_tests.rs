@@ -62,7 +62,6 @@ fn silent_connected_session_loses_nothing_without_force() {
     for refused in [adopted, destroyed] {
         assert!(matches!(refused, OpError::OwnerConnected { idle_secs: 600, .. }), "{refused}");
         assert!(refused.to_string().contains("600 s ago"), "{refused}");
-        assert!(refused.hint().unwrap().contains("force: true"), "{refused}");
     }
     assert!(registry.find_destroyable(&wanted, &other, SessionKind::Client, true, late).is_ok());
     registry.adopt(&id, &other, SessionKind::Client, true, late).unwrap();
@@ -78,8 +77,6 @@ fn active_session_keeps_workspaces_even_against_force() {
         let refused =
             registry.find_destroyable(&wanted, &other, SessionKind::Client, force, early).unwrap_err();
         assert!(matches!(refused, OpError::OwnerActive { idle_secs: 20, .. }), "{refused}");
-        let hint = refused.hint().unwrap();
-        assert!(hint.contains("40 s") && hint.contains("force: true"), "{hint}");
     }
 }
 
@@ -106,7 +103,7 @@ fn destroying_a_connected_team_needs_force() {
     let late = start + Duration::from_secs(600);
     let refused = registry.own_team("web", &other, SessionKind::Client, false, late).unwrap_err();
     assert_eq!(refused.code(), "owner_connected");
-    assert!(refused.to_string().contains("600 s ago") && refused.hint().unwrap().contains("force: true"));
+    assert!(refused.to_string().contains("600 s ago"));
     let early = start + Duration::from_secs(20);
     let refused = registry.own_team("web", &other, SessionKind::Client, true, early).unwrap_err();
     assert_eq!(refused.code(), "owner_active");

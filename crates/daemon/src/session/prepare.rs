@@ -92,15 +92,6 @@ impl PrepareError {
         }
     }
 
-    pub(crate) fn hint(&self) -> &'static str {
-        match self {
-            Self::UnderWay { .. } => "try again when it is done; the call then returns at once",
-            Self::Setup { .. } => {
-                "correct the command and prepare again; to try it out, use workspace_create and exec"
-            }
-        }
-    }
-
     pub(crate) fn retryable(&self) -> bool {
         match self {
             Self::UnderWay { .. } => true,

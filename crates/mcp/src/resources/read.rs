@@ -41,7 +41,7 @@ async fn file(guest: &Guest, path: &GuestPath, address: &str) -> Result<Resource
     if content.size > shared::MAX_FILE {
         let message =
             format!("{path} has {} bytes; a resource may have at most {}", content.size, shared::MAX_FILE);
-        return Err(Failure::new("too_large", message).with_hint("read it in parts with file_read"));
+        return Err(Failure::new("too_large", message).with_hint("read it in parts with `file_read`"));
     }
     Ok(match std::str::from_utf8(&content.data) {
         Ok(text) => ResourceContents::text(text, address).with_mime_type("text/plain"),

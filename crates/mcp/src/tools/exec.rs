@@ -16,6 +16,7 @@ use super::shared::WORKSPACE;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
 use crate::args::{Integer, Invalid, Reader, Slot};
+use crate::hint::Hint;
 use crate::registry::{Call, Hints, Running, Tool};
 use crate::truncate::Budget;
 
@@ -173,8 +174,11 @@ fn timed_out(workspace: &str, seconds: u64, stdout: String, stderr: String) -> F
         "the command timed out after {seconds} s in workspace {workspace}; it and everything it started were killed"
     );
     let mut failure = Failure::new("timed_out", message).with_hint(
-        "raise timeout_secs, or set background_after_secs to let it continue in the background, or start it \
-         with exec_background",
+        Hint::new(
+            "raise timeout_secs, or set background_after_secs to let it continue in the background, or start it \
+             with `exec_background`",
+        )
+        .or("raise timeout_secs"),
     );
     failure.appendix = format!("\n\nstdout so far:\n{stdout}\n\nstderr so far:\n{stderr}");
     failure.details.push(("timeout_secs", seconds.into()));

@@ -8,6 +8,7 @@ use super::shared::{MAX_FILE, PATH, WORKSPACE, file_failure};
 use super::view::schema;
 use crate::answer::{Answer, Failure};
 use crate::args::{Integer, Invalid, Reader, Slot};
+use crate::hint::Hint;
 use crate::registry::{Call, Hints, Running, Tool};
 use crate::truncate::unfinished;
 
@@ -77,7 +78,8 @@ fn answer(path: &GuestPath, offset: u64, content: FileContent) -> Result<Answer,
     let (skipped, bytes) = whole_characters(&content, offset);
     let Ok(text) = std::str::from_utf8(bytes) else {
         let message = format!("{path} is a binary file ({} bytes), not text in UTF-8", content.size);
-        let hint = "copy it to the host with file_transfer, or run `base64` on it with exec";
+        let hint = Hint::new("copy it to the host with `file_transfer`, or run `base64` on it with `exec`")
+            .or("run `base64` on it with `exec`");
         return Err(Failure::new("binary_file", message).with_hint(hint));
     };
     let structured = json!({

@@ -26,15 +26,15 @@ pub(crate) fn file_failure(error: OpError, path: &GuestPath) -> Failure {
         return failure;
     }
     match failure.code {
-        "not_found" => failure.with_hint("list the directory with file_list"),
-        "is_directory" => failure.with_hint("use file_list for a directory"),
-        "not_directory" => failure.with_hint("use file_read for a file"),
+        "not_found" => failure.with_hint("list the directory with `file_list`"),
+        "is_directory" => failure.with_hint("use `file_list` for a directory"),
+        "not_directory" => failure.with_hint("use `file_read` for a file"),
         "no_match" => failure.with_hint(
-            "read the file with file_read; old_string must match exactly, white space and line endings included",
+            "read the file with `file_read`; old_string must match exactly, white space and line endings included",
         ),
         "not_empty" => failure.with_hint("choose a path that does not exist or is an empty directory"),
         "no_space" => failure.with_hint("delete files in the workspace, or create one with a larger disk_gb"),
-        "too_large" => failure.with_hint("use exec with sed, head or split for very large files"),
+        "too_large" => failure.with_hint("use `exec` with sed, head or split for very large files"),
         _ => failure,
     }
 }

@@ -8,11 +8,11 @@ use crate::error::VaultError;
 
 #[derive(Debug, Error)]
 pub enum BoardError {
-    #[error("{name:?} is no name of a team: 1 to 64 letters, digits or '-', which is neither first nor last")]
+    #[error("invalid team name {name:?}: use 1 to 64 letters, digits or '-', and no '-' at the ends")]
     TeamName { name: String },
-    #[error("{text:?} is no task id; they look like task-001")]
+    #[error("invalid task id {text:?}; task ids look like task-001")]
     TaskId { text: String },
-    #[error("a task cannot be made: {problem}")]
+    #[error("cannot create the task: {problem}")]
     NewTask { problem: String },
     #[error("there is no task {id} on the board of team {team}")]
     NoTask { team: String, id: TaskId },
@@ -49,19 +49,6 @@ impl BoardError {
             Self::Cycle { .. } => "task_cycle",
             Self::Full { .. } => "board_full",
             Self::Vault(error) => error.code(),
-        }
-    }
-
-    /// A hint for the client, if there is one.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::TaskId { .. } | Self::NoTask { .. } => Some("list the tasks to see which there are"),
-            Self::Broken { .. } => Some("correct the note of the task with vault"),
-            Self::WrongStatus { .. } => Some("list the tasks to see their status"),
-            Self::NotOwner { .. } => Some("claim another task, or let its owner release it"),
-            Self::Cycle { .. } => Some("take one of them out of another's depends_on"),
-            Self::TeamName { .. } | Self::NewTask { .. } | Self::Full { .. } => None,
-            Self::Vault(error) => error.hint(),
         }
     }
 

@@ -114,17 +114,6 @@ impl SwarmError {
             Self::NoWorker(_) => "fork_failed",
         }
     }
-
-    pub(crate) fn hint(&self) -> &'static str {
-        match self {
-            Self::TaskCount(_) => "split the work into several calls",
-            Self::Parallel(_) => "leave max_parallel out for the default",
-            Self::SameName(_) => "give every task a name of its own",
-            Self::QueryCount(_) => "ask for what the tasks need most",
-            Self::QueryLength(_) => "ask for a few words, or for a note by its path",
-            Self::NoWorker(_) => "remove the cause and call again; this swarm left nothing behind",
-        }
-    }
 }
 
 impl SwarmRequest {

@@ -14,7 +14,7 @@ use crate::vms::{ImageFailure, ImageRef};
 
 #[derive(Debug, Error)]
 pub(super) enum ArtefactError {
-    #[error("no kernel yet; run `agentiso init`")]
+    #[error("no kernel yet")]
     NoKernel,
     #[error(transparent)]
     Kernel(#[from] KernelError),
