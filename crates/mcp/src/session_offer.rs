@@ -53,19 +53,25 @@ impl SessionOffer {
         if let SessionKind::Bound(id) = self.session.kind() {
             return Implied::Workspace(WorkspaceRef::Id(id));
         }
+        let or_empty =
+            |tool, words: &str| if self.profile.offers(tool) { words.to_owned() } else { String::new() };
         if !self.profile.is_core() {
-            return Implied::Never;
+            return Implied::None(or_empty("workspace_list", "; workspace_list shows all workspaces"));
         }
         let owned: Vec<_> = self.session.list(None).into_iter().filter(|info| info.owned).collect();
         match owned.as_slice() {
             [one] => Implied::Workspace(WorkspaceRef::Id(one.id)),
-            [] => Implied::Unclear(match self.profile.offers("workspace_create") {
-                true => "this session owns no workspace; create one with workspace_create".to_owned(),
-                false => "this session owns no workspace; name one".to_owned(),
-            }),
+            [] => {
+                let create = or_empty("workspace_create", "; create one with workspace_create");
+                Implied::None(format!(", and this session owns no workspace{create}"))
+            }
             many => {
                 let names: Vec<&str> = many.iter().map(|info| info.name.as_str()).collect();
-                Implied::Unclear(format!("this session owns {} workspaces: {}", many.len(), names.join(", ")))
+                Implied::None(format!(
+                    ", and this session owns {} workspaces: {}",
+                    many.len(),
+                    names.join(", ")
+                ))
             }
         }
     }

@@ -37,9 +37,7 @@ impl Param for Workspace {
             id @ WorkspaceRef::Id(_) => Ok(id),
             WorkspaceRef::Name(name) => match WorkspaceName::parse(&name) {
                 Ok(name) => Ok(WorkspaceRef::Name(name.as_str().to_owned())),
-                Err(problem) => Err(vec![format!(
-                    "must be a workspace's name or UUID ({problem}); workspace_list shows them"
-                )]),
+                Err(problem) => Err(vec![format!("must be a workspace's name or UUID ({problem})")]),
             },
         }
     }

@@ -29,11 +29,9 @@ pub(crate) struct Invalid {
 /// The workspace that a call means if it names none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Implied {
-    /// This profile requires every workspace to be named.
-    Never,
     Workspace(WorkspaceRef),
-    /// None, or more than one; the text says which.
-    Unclear(String),
+    /// A call has to name one. The text follows "is missing".
+    None(String),
 }
 
 #[derive(Debug)]
@@ -110,12 +108,8 @@ impl Reader {
         match (self.take(param.name()), implied) {
             (Some(value), _) => self.parse(param, value),
             (None, Implied::Workspace(workspace)) => Some(workspace.clone()),
-            (None, Implied::Unclear(why)) => {
-                self.complain(param.name(), format!("is missing, and {why}"));
-                None
-            }
-            (None, Implied::Never) => {
-                self.complain(param.name(), "is missing; workspace_list shows all workspaces".to_owned());
+            (None, Implied::None(why)) => {
+                self.complain(param.name(), format!("is missing{why}"));
                 None
             }
         }

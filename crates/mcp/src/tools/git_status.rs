@@ -81,7 +81,7 @@ fn view(mut status: Status, is_cut: bool) -> Answer {
     match (hidden, is_cut) {
         (0, false) => answer,
         (hidden, false) => {
-            answer.with_note(format!("{hidden} more paths are not listed; exec with git status shows all."))
+            answer.with_note(format!("{hidden} more paths are not listed; `git status` shows all."))
         }
         (_, true) => answer.with_note("Not all paths are listed; exec with git status shows all.".to_owned()),
     }
