@@ -1,9 +1,9 @@
 //! Named steps at which a test can make the process die, as a crash or a power cut would, or stand still.
 //!
 //! Without the feature `fault-injection` the calls are empty. Steps inside the work on one VM are in
-//! [`agentiso_host::fault`].
+//! [`agentiso_sys::fault`].
 
-pub use agentiso_host::fault::{SOCKET, VARIABLE};
+pub use agentiso_sys::fault::{SOCKET, VARIABLE};
 
 /// Every step at which a crash must lose nothing, in the order in which the life of a workspace passes them.
 pub const POINTS: [&str; 44] = [
@@ -59,5 +59,5 @@ pub const CLAIM_POINTS: [&str; 3] = ["claim.taken", "claim.identified", "claim.s
 pub(crate) fn point(name: &str) {
     let known = POINTS.contains(&name) || CLAIM_POINTS.contains(&name);
     debug_assert!(known, "{name} is not in the list of fault points");
-    agentiso_host::fault::reached(name);
+    agentiso_sys::fault::reached(name);
 }

@@ -47,12 +47,12 @@ mod sweep;
 mod templates;
 pub mod vms;
 
-/// The jail that confines the QEMU process of a workspace, found by its process id.
-pub use agentiso_host::jail::of_process as jail_of;
-pub use agentiso_host::transfer::TransferError;
 pub use agentiso_net::bridge::{LogLack, try_flow_log};
 pub use agentiso_net::flow::ForwardError;
 pub use agentiso_net::flow::log::{FlowEvent, FlowRecord};
+/// The jail that confines the QEMU process of a workspace, found by its process id.
+pub use agentiso_sys::jail::of_process as jail_of;
+pub use agentiso_sys::transfer::TransferError;
 pub use daemon::{Daemon, OpenError};
 pub use error::{McpBridgeError, OpError, QuarantineError, TeamError};
 pub use found_daemon::{FoundDaemon, find_daemon};

@@ -218,7 +218,7 @@ impl Shared {
     pub(crate) async fn describe_unowned(&self, spec: &VmSpec, holds: Holds) -> Result<(), LedgerError> {
         let (directory, description) = (spec.data_dir.clone(), Description::new(spec.id, 0, holds));
         let written = tokio::task::spawn_blocking(move || {
-            let made = agentiso_host::files::make_private_dir(&directory);
+            let made = agentiso_sys::files::make_private_dir(&directory);
             made.map_err(|error| LedgerError::Io { path: directory.clone(), source: error.source })?;
             write_workspace(&directory, &description)
         });

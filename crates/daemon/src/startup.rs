@@ -102,7 +102,7 @@ fn leftovers(
     let mut doomed = Vec::new();
     let mut known: BTreeSet<WorkspaceId> = gathered.document.workspaces.keys().copied().collect();
     for stray in strays {
-        let deleted_name = agentiso_host::files::deleted_name(&paths.workspace_data(&stray.id));
+        let deleted_name = agentiso_sys::files::deleted_name(&paths.workspace_data(&stray.id));
         let condemned = gathered.leftover.contains(&stray.id) || deleted.contains(&deleted_name);
         if stray.is_template_build() || condemned {
             doomed.push(stray);

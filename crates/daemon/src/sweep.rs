@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use agentiso_core::config::Paths;
 use agentiso_core::ids::WorkspaceId;
-use agentiso_host::files;
 use agentiso_host::strays::{remove_run_dir, stray_run_dirs};
+use agentiso_sys::files;
 
 use crate::shared::Shared;
 use crate::vms::Stray;

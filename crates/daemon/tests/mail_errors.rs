@@ -9,7 +9,7 @@ use std::sync::Arc;
 use agentiso_core::team::{RoleName, TeamName};
 use agentiso_daemon::mail::Inbox;
 use agentiso_daemon::{Progress, RoleRequest, Session, SessionKind, TeamRequest};
-use agentiso_host::fault;
+use agentiso_sys::fault;
 use support::{FakeHost, open};
 
 /// The test that runs itself once more, because faults are set for a whole process.

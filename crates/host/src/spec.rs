@@ -9,13 +9,13 @@ use agentiso_core::config::InitMode;
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
+use agentiso_sys::process::VmRecord;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::agent::NetworkIdentity;
 use crate::disk::Backing;
-use crate::process::VmRecord;
 use crate::qemu::argv::{Card, Shape};
 use crate::vm::Vm;
 

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
+use agentiso_sys::files::FileError;
+use agentiso_sys::jail::uid_of;
+use agentiso_sys::process::{Process, ProcessError, VmRecord, host_boot_id, start_time_of};
 use thiserror::Error;
 
-use crate::files::FileError;
-use crate::jail::uid_of;
-use crate::process::{Process, ProcessError, VmRecord, host_boot_id, start_time_of};
 use crate::qemu::argv::NAME_PREFIX;
 
 const ROOT: u32 = 0;

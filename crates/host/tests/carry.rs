@@ -13,10 +13,11 @@ use agentiso_core::resources::Resources;
 use agentiso_host::carry::{
     About, Arrival, CarryError, Exported, Facts, Flaw, Import, Imported, Source, Target, export, import, look,
 };
-use agentiso_host::command::Invocation;
 use agentiso_host::disk::{Qcow2Storage, Storage};
-use agentiso_host::jail::Jail;
-use agentiso_host::{Progress, Rung, VmSpec};
+use agentiso_host::{Rung, VmSpec};
+use agentiso_sys::Progress;
+use agentiso_sys::command::Invocation;
+use agentiso_sys::jail::Jail;
 use common::{SMALL, TestHost, sh, start_counter, wait_for_count};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -5,7 +5,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use agentiso_host::{BootError, ExitCause, Hypervisor, Progress, Rung};
+use agentiso_host::{BootError, ExitCause, Hypervisor, Rung};
+use agentiso_sys::Progress;
 use common::{SMALL, TestHost, sh};
 
 #[tokio::test(flavor = "multi_thread")]

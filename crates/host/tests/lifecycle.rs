@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agentiso_host::agent::WriteOptions;
-use agentiso_host::process::Process;
-use agentiso_host::{AttachError, ExitCause, OnSpawn, Progress, VmRecord};
+use agentiso_host::{AttachError, ExitCause, OnSpawn};
+use agentiso_sys::Progress;
+use agentiso_sys::process::Process;
+use agentiso_sys::process::VmRecord;
 use common::{SMALL, TestHost, sh};
 
 const SOON: Duration = Duration::from_secs(5);

@@ -6,7 +6,8 @@ use agentiso_core::ids::SnapshotId;
 use agentiso_host::proof::{
     Before, Check, CheckResult, Guest, Origin, Parent, Seen, Subject, Verdict, examine,
 };
-use agentiso_host::{Booted, Progress, Rung, VmSpec};
+use agentiso_host::{Booted, Rung, VmSpec};
+use agentiso_sys::Progress;
 use common::{SMALL, TestHost, sh};
 
 fn guest<'a>(spec: &'a VmSpec, booted: &'a Booted) -> Guest<'a> {

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use agentiso_host::command::{CommandError, Invocation};
 use agentiso_host::disk::qcow2_header::{Header, create_overlay};
 use agentiso_host::disk::{Backing, Qcow2Storage, Storage};
+use agentiso_sys::command::{CommandError, Invocation};
 
 async fn qemu_img(args: &[&str], dir: &Path) -> Result<String, CommandError> {
     let script = "cd \"$1\" && shift && exec qemu-img \"$@\"";

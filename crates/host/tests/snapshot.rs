@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_host::Rung;
 use agentiso_host::disk::{Qcow2Storage, Storage};
 use agentiso_host::qmp::LONGEST_PAUSE;
-use agentiso_host::{Progress, Rung};
+use agentiso_sys::Progress;
 use common::{SMALL, TestHost, sh, start_counter, wait_for_count};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

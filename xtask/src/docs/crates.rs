@@ -16,9 +16,10 @@ const BEGIN: &str = "<!-- crates: written by ./x docs --update -->\n```text\n";
 const END: &str = "```\n<!-- end of crates -->";
 
 /// From the foundation up. Every crate of the workspace is in one layer.
-const LAYERS: [&[&str]; 6] = [
+const LAYERS: [&[&str]; 7] = [
     &["core", "diff", "http", "protocol", "tree", "vault", "testkit", "xtask"],
-    &["git", "guest", "host", "image", "net"],
+    &["git", "guest", "net", "sys"],
+    &["host", "image"],
     &["daemon"],
     &["mcp"],
     &["agentiso"],

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use agentiso_core::names::ImageName;
+use agentiso_host::Hypervisor;
 use agentiso_host::qemu::version::Qemu;
-use agentiso_host::{Hypervisor, Progress};
 use agentiso_image::{Existing, Image, Kernel, Recipe};
+use agentiso_sys::Progress;
 use serde::Serialize;
 
 use super::check;

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use agentiso_core::config::Paths;
-use agentiso_host::process::detach;
+use agentiso_sys::process::detach;
 use rustix::fs::inotify;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};

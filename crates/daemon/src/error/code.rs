@@ -1,8 +1,8 @@
 //! The codes of errors, and whether a retry can help.
 
 use agentiso_core::lifecycle::Refusal;
-use agentiso_host::transfer::TransferError;
 use agentiso_net::flow::ForwardError;
+use agentiso_sys::transfer::TransferError;
 
 use super::OpError;
 use crate::ledger::LedgerError;

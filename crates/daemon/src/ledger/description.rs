@@ -10,7 +10,7 @@ use agentiso_core::config::Paths;
 use agentiso_core::ids::{SessionId, WorkspaceId};
 use agentiso_core::lifecycle::Phase;
 use agentiso_core::team::{Team, TeamName, TeamState};
-use agentiso_host::seal::{self, Seal};
+use agentiso_sys::seal::{self, Seal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

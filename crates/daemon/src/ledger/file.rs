@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use agentiso_core::config::MAX_LEDGER_BYTES;
-use agentiso_host::seal::seal;
+use agentiso_sys::seal::seal;
 
 use super::error::LedgerError;
 use super::parse::{Parsed, parse};

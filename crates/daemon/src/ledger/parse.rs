@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::team::{Team, TeamName, Teams};
-use agentiso_host::seal::{self, Seal};
+use agentiso_sys::seal::{self, Seal};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 

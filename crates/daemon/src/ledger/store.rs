@@ -17,7 +17,7 @@ use agentiso_core::config::Paths;
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::lifecycle::Phase;
 use agentiso_core::team::Team;
-use agentiso_host::files;
+use agentiso_sys::files;
 use tokio::sync::Mutex;
 
 use super::description::{

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use agentiso_core::config::Paths;
 use agentiso_core::ids::WorkspaceId;
-use agentiso_host::files::DELETED;
+use agentiso_sys::files::DELETED;
 
 use super::description::{
     self, Described, Description, Marker, TeamDescription, TeamKey, is_empty, read_marker, teams_directory,

@@ -139,9 +139,9 @@ fn copy(path: &Path, to: &Path) -> io::Result<()> {
 
 fn write_temporary(temporary: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(temporary)?;
-    agentiso_host::fault::write("ledger.write")?;
+    agentiso_sys::fault::write("ledger.write")?;
     file.write_all(text)?;
-    agentiso_host::fault::write("ledger.sync")?;
+    agentiso_sys::fault::write("ledger.sync")?;
     file.sync_all()
 }
 

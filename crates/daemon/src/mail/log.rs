@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use agentiso_host::fault;
+use agentiso_sys::fault;
 
 use super::frame::MAGIC;
 

@@ -180,7 +180,7 @@ impl Network {
         let mut attachments = self.attachments();
         let at_gateway =
             attachments.attached.get(id).is_some_and(|attached| attached.connection.is_gateway());
-        if at_gateway && agentiso_host::jail::of_process(pid) == Some(agentiso_host::jail::Jail::Landlock) {
+        if at_gateway && agentiso_sys::jail::of_process(pid) == Some(agentiso_sys::jail::Jail::Landlock) {
             let reason = "its network ended with an earlier daemon, because this host does not allow user namespaces; \
                           stop and start the workspace";
             attachments.refused.insert(*id, reason.to_owned());

@@ -33,9 +33,9 @@ impl Socket {
         let listener = UnixListener::bind(&socket.path)?;
         // The directory already admits only its owner; the socket's mode does so again.
         fs::set_permissions(&socket.path, fs::Permissions::from_mode(0o600))?;
-        if agentiso_host::jail::gives_users() {
+        if agentiso_sys::jail::gives_users() {
             // The VM has a user of its own.
-            let user = Some(agentiso_host::jail::uid_of(*id));
+            let user = Some(agentiso_sys::jail::uid_of(*id));
             chown(dir, user, user)?;
             chown(&socket.path, user, user)?;
         }

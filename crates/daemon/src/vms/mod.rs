@@ -34,10 +34,12 @@ pub use jobs::{
     Arrived, Command, Download, ExecOrJob, JobQuery, JobState, JobSummary, ListOptions, Pieces, Upload,
 };
 
+pub use agentiso_host::Rung;
 pub use agentiso_host::carry::{About, Arrival, Exported, Facts, Imported, Target};
 pub use agentiso_host::disk::{DiskSnapshot, SizesOf};
 pub use agentiso_host::strays::Stray;
-pub use agentiso_host::{Progress, Rung, VmRecord};
+pub use agentiso_sys::Progress;
+pub use agentiso_sys::process::VmRecord;
 pub use local::{LocalConnection, LocalConnections};
 pub use qemu::QemuVms;
 
@@ -377,7 +379,7 @@ pub trait Vms: fmt::Debug + Send + Sync + 'static {
     fn halt<'a>(&'a self, spec: &'a VmSpec, record: Option<&'a VmRecord>) -> BoxFuture<'a, ()>;
 
     /// Removes the disk, the logs and the sockets. Missing files are no error. A crash leaves the directory whole,
-    /// or under the name of [`agentiso_host::files::deleted_name`].
+    /// or under the name of [`agentiso_sys::files::deleted_name`].
     fn erase<'a>(&'a self, spec: &'a VmSpec) -> BoxFuture<'a, Result<(), EraseFailure>>;
 
     /// VMs that have our directories in their command line and were not started by this process. Looks at the

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use agentiso_sys::files::FileError;
+use agentiso_sys::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::files::FileError;
-use crate::hex;
 use crate::qemu::kernel_args::host_tsc_khz;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,10 +4,10 @@ use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use agentiso_sys::files::{self, FileError};
 use serde::{Deserialize, Serialize};
 
 use super::Chosen;
-use crate::files::{self, FileError};
 
 const SCHEMA: u32 = 1;
 

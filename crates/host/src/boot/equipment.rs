@@ -6,12 +6,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use agentiso_sys::files::{self, FileError};
+use agentiso_sys::jail::{Cell, Jail, View, give_to, make_readable, uid_of};
+
 use super::error::BootError;
 use super::launch::{Host, Start};
 use super::layers;
 use crate::accelerator::Chosen;
-use crate::files::{self, FileError};
-use crate::jail::{Cell, Jail, View, give_to, make_readable, uid_of};
 use crate::qemu::argv::{Begin, Card, Given, Layer, Memory};
 use crate::qemu::tap;
 

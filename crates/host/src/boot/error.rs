@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use agentiso_core::names::ImageName;
+use agentiso_sys::files::FileError;
+use agentiso_sys::process::SpawnError;
 use thiserror::Error;
 
 use super::init::IMAGE_INIT;
 use crate::agent::AgentError;
 use crate::disk::DiskError;
-use crate::files::FileError;
-use crate::process::SpawnError;
 use crate::qmp::QmpError;
 use crate::spec::Rung;
 use crate::vm::ExitReason;

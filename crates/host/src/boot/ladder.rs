@@ -9,6 +9,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agentiso_sys::Progress;
+use agentiso_sys::files;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
@@ -18,8 +20,6 @@ use super::launch::{Host, Launched, Spawned, Start, agent_socket};
 use super::layers;
 use crate::agent::AgentClient;
 use crate::disk::{Backing, DiskError, Qcow2Storage, Storage};
-use crate::files;
-use crate::progress::Progress;
 use crate::qemu::argv::{Begin, Memory};
 use crate::qmp::Event;
 use crate::spec::{Booted, Rung, VmSpec};

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
+use agentiso_sys::cgroup::Cgroups;
+use agentiso_sys::files::{self, FileError};
+use agentiso_sys::jail::Jail;
+use agentiso_sys::process::{Launch, Priority, Process};
 use tokio::sync::broadcast;
 
 use super::console;
 use super::equipment::Equipment;
 use super::error::BootError;
 use crate::accelerator::Chosen;
-use crate::cgroup::Cgroups;
-use crate::files::{self, FileError};
-use crate::jail::Jail;
-use crate::process::{Launch, Priority, Process};
 use crate::qemu::argv::{Begin, Card, Memory, Shape, Vm, argv};
 use crate::qemu::version::Qemu;
 use crate::qmp::{Event, QmpClient};
@@ -162,7 +162,9 @@ impl Host {
         opened.extend([qmp, agent, console_fd]);
         let inherited = opened;
         let groups = self.cgroups.as_ref();
-        let group = groups.map(|groups| groups.group(&start.run_dir, start.shape)).transpose()?;
+        let group = groups
+            .map(|groups| groups.group(&start.run_dir, start.shape.vcpus, start.shape.memory_mb))
+            .transpose()?;
         let process = Launch { program, arguments, log, inherited, priority, group, cell }.spawn()?;
         tracing::debug!(workspace = %start.id, pid = process.pid(), "QEMU started");
         undo.process = Some(process.clone());
@@ -320,14 +322,14 @@ mod tests {
             inherited: Vec::new(),
             priority: Priority::Ordinary,
             group: None,
-            cell: crate::jail::Cell::open(),
+            cell: agentiso_sys::jail::Cell::open(),
         }
         .spawn()
         .unwrap();
         let watched = process.clone();
         drop(Undo { process: Some(process), run_dir: Some(run_dir.clone()) });
         let exit = tokio::time::timeout(Duration::from_secs(10), watched.wait()).await.unwrap();
-        assert_eq!(exit, crate::process::Exit::Signal(9));
+        assert_eq!(exit, agentiso_sys::process::Exit::Signal(9));
         assert!(!run_dir.exists());
     }
 }

@@ -3,13 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 
+use agentiso_sys::files::FileError;
+use agentiso_sys::process::JailedError;
 use thiserror::Error;
 
 use super::manifest::FORMAT;
 use crate::disk::DiskError;
 use crate::disk::qcow2_header::HeaderError;
-use crate::files::FileError;
-use crate::process::JailedError;
 
 const MIB: u64 = 1 << 20;
 

@@ -4,6 +4,10 @@ use std::path::{Path, PathBuf};
 
 use agentiso_core::config::InitMode;
 use agentiso_core::names::{SnapshotName, WorkspaceName};
+use agentiso_sys::Progress;
+use agentiso_sys::cgroup::Cgroups;
+use agentiso_sys::files::{self, FileError};
+use agentiso_sys::jail::Jail;
 use tokio_util::sync::CancellationToken;
 
 use super::disk::flatten;
@@ -12,12 +16,8 @@ use super::manifest::{FORMAT, Facts, Manifest, Member, MemberSize};
 use super::meter::Meter;
 use super::pack::{Sources, pack};
 use super::target::Target;
-use crate::cgroup::Cgroups;
 use crate::disk::{Qcow2Storage, Storage};
-use crate::files::{self, FileError};
 use crate::hypervisor::Hypervisor;
-use crate::jail::Jail;
-use crate::progress::Progress;
 use crate::snapshot::memory;
 use crate::spec::VmSpec;
 use crate::templates::key::Inputs;

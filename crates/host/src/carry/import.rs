@@ -5,6 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_sys::Progress;
+use agentiso_sys::cgroup::Cgroups;
+use agentiso_sys::files::{self, FileError};
+use agentiso_sys::jail::Jail;
 use tokio_util::sync::CancellationToken;
 
 use super::disk;
@@ -14,12 +18,8 @@ use super::import_dir::ImportDir;
 use super::manifest::{Facts, Manifest};
 use super::meter::Meter;
 use super::unpack::{self, MemberPaths};
-use crate::cgroup::Cgroups;
 use crate::disk::{DISK_FILE, Qcow2Storage, Storage};
-use crate::files::{self, FileError};
 use crate::hypervisor::Hypervisor;
-use crate::jail::Jail;
-use crate::progress::Progress;
 use crate::snapshot::memory;
 use crate::spec::VmSpec;
 use crate::templates::differences::differences;

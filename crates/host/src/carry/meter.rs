@@ -1,9 +1,9 @@
 //! Reports the progress of a copy, and ends it when it is cancelled.
 
+use agentiso_sys::Progress;
 use tokio_util::sync::CancellationToken;
 
 use super::error::CarryError;
-use crate::progress::Progress;
 
 /// The step between two reports is this many bytes or this part of the total, whichever is larger. More reports would
 /// only keep the receiver busy.

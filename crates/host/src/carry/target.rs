@@ -6,11 +6,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use agentiso_sys::files::{self, FileError};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
 use rustix::io::Errno;
 
 use super::error::CarryError;
-use crate::files::{self, FileError};
 
 /// The file holds the memory of a VM, so only its owner may read it.
 const PRIVATE: u32 = 0o600;

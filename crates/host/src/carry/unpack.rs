@@ -9,6 +9,8 @@ use std::io::{BufReader, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use agentiso_sys::files::{self, FileError};
+use agentiso_sys::hex;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
@@ -16,8 +18,6 @@ use super::error::{CarryError, Flaw};
 use super::manifest::{HASHES, Hashes, MANIFEST, MAX_HASHES, MAX_MANIFEST, Manifest, Member, MemberSize};
 use super::meter::Meter;
 use super::sparse::SparseFile;
-use crate::files::{self, FileError};
-use crate::hex;
 use crate::templates::manifest as template;
 
 const BLOCK: usize = 256 << 10;

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use agentiso_sys::Progress;
 use proptest::prelude::*;
 use tar::EntryType;
 use tempfile::TempDir;
@@ -11,7 +12,6 @@ use super::*;
 use crate::carry::manifest::tests::manifest;
 use crate::carry::pack::pack;
 use crate::carry::target::Target;
-use crate::progress::Progress;
 
 const DISK: &[u8] = b"the disk";
 const STATE: &[u8] = b"the devices";

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::files::{self, FileError};
-use crate::hex::hex;
+use agentiso_sys::files::{self, FileError};
+use agentiso_sys::hex;
 
 /// The directory of the copies, beside the one that holds the volumes.
 const DIRECTORY: &str = "layers";

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_sys::files::FileError;
 use thiserror::Error;
 
 use super::qcow2_header::HeaderError;
-use crate::files::FileError;
 
 #[derive(Debug, Error)]
 pub enum DiskError {

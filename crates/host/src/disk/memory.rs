@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agentiso_sys::files::FileError;
 use tokio_util::sync::CancellationToken;
 
 use super::error::DiskError;
@@ -15,7 +16,6 @@ use super::graph::LayerInfo;
 use super::layer_name::LayerName;
 use super::layers::{Layers, TreeBytes};
 use super::volume::VOLUME_FILE;
-use crate::files::FileError;
 
 /// The size that each block of content counts for.
 pub const BLOCK: u64 = 64 << 10;

@@ -17,6 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_sys::files::{self, FileError};
 use tokio_util::sync::CancellationToken;
 
 use super::copies;
@@ -31,7 +32,6 @@ use super::qcow2_lock::is_open;
 use super::qcow2_map::Map;
 use super::storage::{DiskSnapshot, SizesOf, VolumeSizes};
 use super::volume::VOLUME_FILE;
-use crate::files::{self, FileError};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Qcow2Storage;

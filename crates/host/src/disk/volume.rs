@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_sys::seal::{self, Seal};
 use serde::{Deserialize, Serialize};
 
 use super::layer_name::LayerName;
-use crate::seal::{self, Seal};
 
 /// The record's name in a volume's directory.
 pub const VOLUME_FILE: &str = "volume.json";

@@ -7,8 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::command::{CommandError, Invocation};
-use crate::files::FileError;
+use agentiso_sys::command::{CommandError, Invocation};
+use agentiso_sys::files::FileError;
 
 /// The oldest supported QEMU: the first that migrates to plain files and maps RAM files read-only.
 pub const OLDEST: QemuVersion = QemuVersion { major: 8, minor: 2 };

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentiso_sys::files::FileError;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
@@ -10,7 +11,6 @@ use super::client::{QmpClient, QmpError};
 use super::fdset::{Access, open};
 use crate::disk::qcow2_header::reserve_header;
 use crate::disk::{Keyframe, LayerName, Merge};
-use crate::files::FileError;
 use crate::qemu::argv::{DISK_DEVICE, file_node, frozen_node, layer_note, qcow2_node};
 
 /// The job name of a merge; one runs at a time.

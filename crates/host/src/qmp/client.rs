@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use agentiso_sys::files::FileError;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::Value;
 use thiserror::Error;
@@ -23,7 +24,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::wire::{self, Answer, Event, Incoming, Refusal};
-use crate::files::FileError;
 
 /// Answers of the commands we use have a few KiB; this only keeps a broken peer from filling our memory.
 const MAX_LINE: u64 = 4 << 20;

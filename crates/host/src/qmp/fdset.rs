@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
+use agentiso_sys::files::FileError;
 use serde_json::{Value, json};
 
 use super::client::{QmpClient, QmpError};
-use crate::files::FileError;
 use crate::qemu::argv::layer_note;
 
 /// The note on a file for the VM's state, which QEMU reads or writes.

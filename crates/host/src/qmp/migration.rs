@@ -14,6 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use agentiso_sys::files::FileError;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -21,7 +22,6 @@ use tokio::sync::broadcast::error::RecvError;
 use super::client::{QmpClient, QmpError};
 use super::fdset::STATE;
 use super::wire::Event;
-use crate::files::FileError;
 use crate::qemu::argv::{AGENT_CHARDEV, set_path};
 
 /// QEMU's default limit would stretch even device state, some 100 KB, over several rounds.

@@ -1,12 +1,12 @@
 //! The errors of taking, using and deleting snapshots.
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_sys::files::FileError;
 use thiserror::Error;
 
 use crate::agent::AgentError;
 use crate::boot::BootError;
 use crate::disk::DiskError;
-use crate::files::FileError;
 use crate::qmp::QmpError;
 
 #[derive(Debug, Error)]

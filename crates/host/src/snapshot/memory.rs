@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentiso_core::ids::{SnapshotId, WorkspaceId};
+use agentiso_sys::fault;
+use agentiso_sys::files::{self, FileError};
 
 use super::error::SnapshotError;
 use crate::boot::BootError;
 use crate::boot::launch::{Host, Start};
-use crate::fault;
-use crate::files::{self, FileError};
 use crate::qemu::argv::{Begin, Memory, Shape};
 use crate::qmp::Layout;
 use crate::templates::differences::differences;

@@ -6,11 +6,11 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_sys::files;
+use agentiso_sys::host_memory::host_memory;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::memory::unfinished;
-use crate::files;
-use crate::host_memory::host_memory;
 use crate::qemu::version::QemuVersion;
 
 /// The memory that stays free on the host besides a copy.

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_sys::Progress;
+use agentiso_sys::fault;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::TryRecvError;
 use tokio::time::Instant;
@@ -14,8 +16,6 @@ use super::stream::{self, Stream};
 use crate::boot::launch::Host;
 use crate::disk::qcow2_header::Header;
 use crate::disk::{DiskError, Pivot, Qcow2Storage, Storage};
-use crate::fault;
-use crate::progress::Progress;
 use crate::qmp::{Event, QmpClient, QmpError, node_name};
 use crate::spec::VmSpec;
 use crate::templates::key::HostInputs;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use agentiso_core::config::InitMode;
 use agentiso_core::ids::WorkspaceId;
+use agentiso_sys::Progress;
+use agentiso_sys::files::FileError;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -17,8 +19,6 @@ use crate::agent::{AgentClient, ExecSpec, NetworkIdentity, Stage};
 use crate::boot::launch::{Host, Launched, Start};
 use crate::boot::{BootError, layers, refuse_missing_init};
 use crate::disk::{Backing, DiskError, Qcow2Storage, Storage};
-use crate::files::FileError;
-use crate::progress::Progress;
 use crate::qemu::argv::{Begin, Memory, Shape};
 use crate::qmp::QmpError;
 use crate::spec::{BaseImage, Identity};

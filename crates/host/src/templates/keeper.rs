@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use agentiso_core::config::InitMode;
 use agentiso_core::resources::Resources;
+use agentiso_sys::Progress;
+use agentiso_sys::files::FileError;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -16,8 +18,6 @@ use super::lock::BuildLock;
 use super::store::{Store, Template, TemplateInfo};
 use crate::boot::BootError;
 use crate::boot::launch::Host;
-use crate::files::FileError;
-use crate::progress::Progress;
 use crate::qemu::argv::Shape;
 use crate::spec::{BaseImage, VmSpec};
 

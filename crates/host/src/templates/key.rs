@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use agentiso_sys::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::accelerator::{Chosen, HostCpu};
-use crate::hex;
 use crate::qemu::argv::Shape;
 use crate::qemu::version::Qemu;
 

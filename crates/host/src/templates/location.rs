@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use crate::files;
+use agentiso_sys::files;
 
 /// The shared directory if templates can be made in it, otherwise the own one.
 ///

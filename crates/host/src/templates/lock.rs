@@ -4,10 +4,10 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use agentiso_sys::files::FileError;
 use tokio::sync::oneshot;
 
 use super::key::TemplateKey;
-use crate::files::FileError;
 
 /// Held as long as it exists; the kernel releases it if the process dies.
 #[derive(Debug)]

@@ -5,15 +5,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use agentiso_sys::files::{self, FileError};
+use agentiso_sys::hex;
+use agentiso_sys::jail::take_back;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::key::Inputs;
 use crate::disk::DISK_FILE;
-use crate::files::{self, FileError};
-use crate::hex;
-use crate::jail::take_back;
 
 pub(crate) const SCHEMA: u32 = 1;
 pub(crate) const FILE: &str = "manifest.json";

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::files;
-use crate::process::Exit;
+use agentiso_sys::files;
+use agentiso_sys::process::Exit;
+
 use crate::qmp::ShutdownCause;
 
 /// The length of QEMU's stderr that is quoted.

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
+use agentiso_sys::files;
+use agentiso_sys::process::{Process, VmRecord};
 use thiserror::Error;
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, timeout};
@@ -18,8 +20,6 @@ use super::link::AgentLink;
 use super::logs;
 use super::recorder::Recorder;
 use crate::agent::{AgentClient, AgentError};
-use crate::files;
-use crate::process::{Process, VmRecord};
 use crate::qmp::{Event, QmpClient, QmpError, ShutdownCause};
 
 /// QEMU closes its control socket as it exits; its announcement has been read by then.
@@ -398,7 +398,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::process::{Launch, Priority};
+    use agentiso_sys::process::{Launch, Priority};
 
     /// A QEMU whose VM was stopped for a copy. It refuses to continue the first few times.
     async fn stopped_qemu(mut refusals: u32) -> QmpClient {
@@ -441,7 +441,7 @@ mod tests {
             inherited: Vec::new(),
             priority: Priority::Ordinary,
             group: None,
-            cell: crate::jail::Cell::open(),
+            cell: agentiso_sys::jail::Cell::open(),
         };
         let qmp = stopped_qemu(2).await;
         let vm = Vm::new(Parts {

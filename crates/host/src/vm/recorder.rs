@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentiso_sys::files::FileError;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::Errno;
@@ -20,7 +21,6 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tokio_util::sync::CancellationToken;
 
 use super::logs;
-use crate::files::FileError;
 
 /// A console delivers some bytes at a time.
 const PIECE: usize = 4096;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use agentiso_sys::files::FileError;
 use rustix::fs::statvfs;
 
 use crate::disk::{DiskError, Qcow2Storage, SizesOf};
-use crate::files::FileError;
 use crate::qmp::QmpClient;
 use crate::snapshot::SnapshotError;
 use crate::spec::VmSpec;

@@ -15,11 +15,10 @@ use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
 use agentiso_host::agent::{ExecSpec, NetworkIdentity};
 use agentiso_host::disk::qcow2_header::Header;
-use agentiso_host::process::Process;
-use agentiso_host::{
-    BaseImage, Booted, Card, Hypervisor, HypervisorSettings, Identity, OnSpawn, Progress, Vm, VmRecord,
-    VmSpec,
-};
+use agentiso_host::{BaseImage, Booted, Card, Hypervisor, HypervisorSettings, Identity, OnSpawn, Vm, VmSpec};
+use agentiso_sys::Progress;
+use agentiso_sys::process::Process;
+use agentiso_sys::process::VmRecord;
 
 /// Long enough for software emulation on a busy host.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(110);

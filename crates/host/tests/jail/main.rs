@@ -9,8 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use agentiso_core::config;
-use agentiso_host::jail::Jail;
 use agentiso_host::{Hypervisor, HypervisorError, HypervisorSettings};
+use agentiso_sys::jail::Jail;
 use prisoner::Attempt;
 use world::World;
 

@@ -11,8 +11,8 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
-use agentiso_host::jail::{Cell, Jail, View, of_process, uid_of};
-use agentiso_host::process::{Exit, Launch, Priority};
+use agentiso_sys::jail::{Cell, Jail, View, of_process, uid_of};
+use agentiso_sys::process::{Exit, Launch, Priority};
 
 use crate::prisoner::{self, Attempt};
 

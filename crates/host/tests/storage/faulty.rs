@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use agentiso_host::disk::{DiskError, LayerInfo, LayerName, Layers, TreeBytes};
-use agentiso_host::files::FileError;
+use agentiso_sys::files::FileError;
 use tokio_util::sync::CancellationToken;
 
 /// The way a step fails.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
-use agentiso_host::command::Invocation;
 use agentiso_host::disk::{Backing, KeyframeDue, Qcow2Storage, Storage};
+use agentiso_sys::command::Invocation;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 

@@ -18,12 +18,12 @@ use agentiso_core::config::{self, Backend, InitMode, Paths};
 use agentiso_daemon::ledger::{self, Found};
 use agentiso_daemon::{FoundDaemon, Owner, find_daemon, others_vms, running_daemon};
 use agentiso_host::boot::IMAGE_INIT;
-use agentiso_host::cgroup::Place;
-use agentiso_host::jail::{self, Jail};
 use agentiso_host::qemu::version::Qemu;
 use agentiso_host::templates::TemplateKind;
 use agentiso_host::{HostFacts, Hypervisor, Stray, strays};
 use agentiso_image::{Image, Kernel};
+use agentiso_sys::cgroup::Place;
+use agentiso_sys::jail::{self, Jail};
 use serde_json::json;
 
 use crate::client::Client;

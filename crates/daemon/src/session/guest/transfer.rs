@@ -10,8 +10,8 @@
 use std::path::{Path, PathBuf};
 
 use agentiso_core::paths::GuestPath;
-use agentiso_host::files::FileError;
-use agentiso_host::transfer::{FileSlot, Source, SourceFile, TransferDir, TransferError};
+use agentiso_sys::files::FileError;
+use agentiso_sys::transfer::{FileSlot, Source, SourceFile, TransferDir, TransferError};
 use agentiso_tree::{Packed, TreeError, pack};
 use futures::StreamExt;
 use tokio::io::AsyncWriteExt;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentiso_core::ids::WorkspaceId;
-use agentiso_host::files;
+use agentiso_sys::files;
 
 use super::list::{Wanted, team_id};
 use crate::error::{OpError, QuarantineError};

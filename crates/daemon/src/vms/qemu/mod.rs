@@ -24,12 +24,12 @@ use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
 use agentiso_core::space::HostSpace;
 use agentiso_host::carry;
-use agentiso_host::cgroup::{CgroupError, Cgroups};
 use agentiso_host::disk::{DiskError, Qcow2Storage};
-use agentiso_host::files;
-use agentiso_host::process::Process;
 use agentiso_host::strays;
 use agentiso_host::{AttachError, Hypervisor, HypervisorSettings, OnSpawn};
+use agentiso_sys::cgroup::{CgroupError, Cgroups};
+use agentiso_sys::files;
+use agentiso_sys::process::Process;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{OnceCell, mpsc};
@@ -460,7 +460,7 @@ impl Vms for QemuVms {
     }
 
     fn host_memory(&self) -> Option<HostMemory> {
-        let memory = agentiso_host::host_memory::host_memory().ok().flatten()?;
+        let memory = agentiso_sys::host_memory::host_memory().ok().flatten()?;
         Some(HostMemory { total_mb: memory.total_bytes / MIB, available_mb: memory.available_bytes / MIB })
     }
 

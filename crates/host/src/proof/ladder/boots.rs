@@ -1,11 +1,11 @@
 //! Steps that start VMs from an image or from their existing disk.
 
+use agentiso_sys::Progress;
 use tokio::time::Instant;
 
 use super::outcome::Outcome;
 use super::state::{Hypervisors, LadderRun, Running, SourceWorkspace};
 use crate::hypervisor::{Hypervisor, HypervisorSettings};
-use crate::progress::Progress;
 use crate::proof::before::Before;
 use crate::proof::check::Origin;
 use crate::proof::suite::Subject;

@@ -1,12 +1,12 @@
 //! Steps that fork snapshots, and a fork of a fork.
 
+use agentiso_sys::Progress;
+use agentiso_sys::files;
 use tokio::time::Instant;
 
 use super::boots::both;
 use super::outcome::{Outcome, describe_pause};
 use super::state::{LadderRun, Running, TakenSnapshot};
-use crate::files;
-use crate::progress::Progress;
 use crate::proof::before::Before;
 use crate::proof::check::Origin;
 use crate::proof::suite::{Parent, Subject};

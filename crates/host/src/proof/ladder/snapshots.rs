@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_sys::Progress;
 use tokio::time::Instant;
 
 use super::outcome::{Outcome, describe_pause};
 use super::state::{LadderRun, Running, TakenSnapshot};
-use crate::progress::Progress;
 use crate::proof::before::Before;
 use crate::proof::check::Origin;
 use crate::proof::verdict::Finding;

@@ -8,13 +8,13 @@ use agentiso_core::address::{AddressPool, Subnet, mac_for};
 use agentiso_core::config::InitMode;
 use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use agentiso_core::resources::Resources;
+use agentiso_sys::Progress;
 use tokio::time::Instant;
 
 use super::boots::Template;
 use super::outcome::Outcome;
 use crate::agent::NetworkIdentity;
 use crate::hypervisor::{Hypervisor, HypervisorSettings};
-use crate::progress::Progress;
 use crate::proof::before::Before;
 use crate::proof::check::Origin;
 use crate::proof::entropy::Seen;

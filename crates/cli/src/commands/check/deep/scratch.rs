@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use agentiso_core::config::Paths;
 use agentiso_core::ids::WorkspaceId;
-use agentiso_host::files;
-use agentiso_host::process::Process;
+use agentiso_host::OnSpawn;
 use agentiso_host::strays;
-use agentiso_host::{OnSpawn, VmRecord};
+use agentiso_sys::files;
+use agentiso_sys::process::Process;
+use agentiso_sys::process::VmRecord;
 use rustix::fs::{FlockOperation, flock};
 
 use super::super::host::MAX_SOCKET_PATH;

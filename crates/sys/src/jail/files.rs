@@ -11,7 +11,7 @@ use crate::files::FileError;
 const READABLE: u32 = 0o444;
 
 /// Gives a file or directory to a program's user.
-pub(crate) fn give_to(jail: Jail, uid: u32, path: &Path) -> Result<(), FileError> {
+pub fn give_to(jail: Jail, uid: u32, path: &Path) -> Result<(), FileError> {
     match jail {
         Jail::Users => chown(path, Some(uid), Some(uid)).map_err(FileError::at("give away", path)),
         Jail::UserNamespace | Jail::Landlock | Jail::None => Ok(()),
@@ -19,7 +19,7 @@ pub(crate) fn give_to(jail: Jail, uid: u32, path: &Path) -> Result<(), FileError
 }
 
 /// Makes a file that was given away ours again.
-pub(crate) fn take_back(path: &Path) -> Result<(), FileError> {
+pub fn take_back(path: &Path) -> Result<(), FileError> {
     let us = rustix::process::geteuid().as_raw();
     let owner = fs::metadata(path).map_err(FileError::at("read", path))?.uid();
     if owner == us {
@@ -41,7 +41,7 @@ fn is_readable(jail: Jail, path: &Path) -> Result<bool, FileError> {
 }
 
 /// A version of a foreign file that a program's user can read: the file itself, or a copy in `dir` named by its hash.
-pub(crate) fn readable_copy(jail: Jail, path: &Path, dir: &Path, sha256: &str) -> Result<PathBuf, FileError> {
+pub fn readable_copy(jail: Jail, path: &Path, dir: &Path, sha256: &str) -> Result<PathBuf, FileError> {
     if is_readable(jail, path)? {
         return Ok(path.to_owned());
     }
@@ -56,7 +56,7 @@ pub(crate) fn readable_copy(jail: Jail, path: &Path, dir: &Path, sha256: &str) -
 }
 
 /// Lets a program's user read a file of ours.
-pub(crate) fn make_readable(jail: Jail, path: &Path) -> Result<(), FileError> {
+pub fn make_readable(jail: Jail, path: &Path) -> Result<(), FileError> {
     if is_readable(jail, path)? {
         return Ok(());
     }

@@ -27,7 +27,6 @@ use thiserror::Error;
 use crate::files::FileError;
 use crate::hex;
 use crate::jail::HELPER_DATA;
-use crate::qemu::argv::Shape;
 
 /// The controllers that a VM's group must have.
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
@@ -122,8 +121,8 @@ impl Place {
         Self::look(&dir_of(pid)?, pid)
     }
 
-    /// `dir` is the cgroup of the process.
-    fn look(dir: &Path, pid: u32) -> Result<Self, CgroupError> {
+    /// Finds it out for a process in the cgroup `dir`.
+    pub fn look(dir: &Path, pid: u32) -> Result<Self, CgroupError> {
         let is_leaf = dir.file_name().is_some_and(|name| name == DAEMON);
         let dir = dir.parent().filter(|_| is_leaf).unwrap_or(dir);
         let read = |name: &str| {
@@ -198,7 +197,8 @@ impl Cgroups {
         Ok(groups)
     }
 
-    fn at(place: &Place, run_root: &Path) -> Result<Self, CgroupError> {
+    /// Prepares this place for child groups.
+    pub fn at(place: &Place, run_root: &Path) -> Result<Self, CgroupError> {
         let dir = &place.dir;
         if place.step == Step::MoveAndEnable {
             let leaf = dir.join(DAEMON);
@@ -212,16 +212,16 @@ impl Cgroups {
         Ok(Self { dir: dir.clone(), prefix: format!("{VM}{mark}-") })
     }
 
-    /// Makes the group of the VM with that run directory.
-    pub(crate) fn group(&self, run_dir: &Path, shape: Shape) -> Result<Group, FileError> {
+    /// Makes the group of the VM with that run directory, processors and memory.
+    pub fn group(&self, run_dir: &Path, vcpus: u32, memory_mb: u32) -> Result<Group, FileError> {
         let name = run_dir.file_name().unwrap_or_default().to_string_lossy();
         let group = Group::make(&self.dir.join(format!("{}{name}", self.prefix)))?;
-        group.limit(&Limits::of(shape))?;
+        group.limit(&Limits::of(vcpus, memory_mb))?;
         Ok(group)
     }
 
     /// Makes a group for one run of a helper program.
-    pub(crate) fn helper(&self) -> Result<Group, FileError> {
+    pub fn helper(&self) -> Result<Group, FileError> {
         let name = uuid::Uuid::new_v4().simple();
         let group = Group::make(&self.dir.join(format!("{}{HELPER}{name}", self.prefix)))?;
         group.limit(&Limits::of_helper())?;
@@ -254,11 +254,11 @@ impl Limits {
     /// Twice the guest's memory: once for its own pages, and once for a copy, because QEMU writes the memory of a
     /// snapshot and is charged for it until it is on disk. Pages of a template's file that are only read are cache,
     /// which the kernel can reclaim.
-    fn of(shape: Shape) -> Self {
+    fn of(vcpus: u32, memory_mb: u32) -> Self {
         Self {
-            memory_bytes: (u64::from(shape.memory_mb) * 2 + OVERHEAD_MB) << 20,
-            threads: u64::from(shape.vcpus) + THREADS,
-            processors: u64::from(shape.vcpus) + MORE_PROCESSORS,
+            memory_bytes: (u64::from(memory_mb) * 2 + OVERHEAD_MB) << 20,
+            threads: u64::from(vcpus) + THREADS,
+            processors: u64::from(vcpus) + MORE_PROCESSORS,
             io_weight: IO_WEIGHT,
         }
     }

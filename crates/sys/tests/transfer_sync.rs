@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use agentiso_host::fault;
-use agentiso_host::transfer::TransferDir;
+use agentiso_sys::fault;
+use agentiso_sys::transfer::TransferDir;
 
 #[test]
 fn download_fails_unless_it_is_synced() {

@@ -3,22 +3,13 @@
 
 use std::time::Duration;
 
-use agentiso_core::ids::SnapshotId;
-use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
-use agentiso_core::resources::Resources;
 use agentiso_testkit::record_skip;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::Progress;
-use crate::carry::{self, Import, Source, Target, export, import};
-use crate::command::Invocation;
-use crate::jail::{Cell, Jail};
+use crate::jail::Cell;
 use crate::process::{Exit, Jailed, Launch, Priority};
 
 const US: u32 = 40;
-
-const SHAPE: Shape = Shape { vcpus: 2, memory_mb: 1024 };
 
 /// Files like those of a cgroup with these processes.
 fn stand_in(dir: &Path, processes: &str) {
@@ -121,7 +112,7 @@ async fn vm_starts_inside_its_limited_cgroup() {
     let own = dir.path().join(format!("{}0f8fad5b", groups.prefix));
     fs::create_dir(&own).unwrap();
     fs::write(own.join("cpu.max"), "max 100000\n").unwrap();
-    let group = groups.group(Path::new("/run/a/0f8fad5b"), SHAPE).unwrap();
+    let group = groups.group(Path::new("/run/a/0f8fad5b"), 2, 1024).unwrap();
     assert_eq!(group.dir, own);
     assert_eq!(read(&own.join("cpu.max")), "300000 100000");
     assert!(!own.join("io.weight").exists());
@@ -155,50 +146,6 @@ fn helper_group_has_limits_of_its_own() {
     assert_eq!(read(&group.dir.join("cpu.max")), "200000 100000");
     assert_eq!(read(&group.dir.join("io.weight")), "default 50");
     assert_ne!(groups.helper().unwrap().dir, group.dir, "two runs share no limit");
-}
-
-/// The stand-in shows where `qemu-img` ran, because its directories with files are not removed like cgroups.
-#[tokio::test]
-async fn exports_and_imports_run_in_groups() {
-    const MINUTE: Duration = Duration::from_secs(60);
-    let (hierarchy, bench) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    stand_in(hierarchy.path(), "");
-    let groups = Cgroups::at(&Place::look(hierarchy.path(), US).unwrap(), Path::new("/run/a")).unwrap();
-    let entered = || {
-        let groups = fs::read_dir(hierarchy.path()).unwrap().flatten().filter(|entry| entry.path().is_dir());
-        groups.map(|group| read(&group.path().join(PROCESSES))).collect::<Vec<_>>()
-    };
-    let disk = bench.path().join("disk.qcow2");
-    let make = Invocation::new("qemu-img", MINUTE).args(["create", "-q", "-f", "qcow2"]);
-    if let Err(error) = make.arg(&disk).arg("1G").run().await {
-        return record_skip(&format!("qemu-img makes no disk: {error}"));
-    }
-    let jail = if rustix::process::geteuid().is_root() { Jail::Users } else { Jail::UserNamespace };
-    let source = Source { disk: &disk, memory: None, scratch: bench.path(), jail, cgroups: Some(&groups) };
-    let facts = carry::Facts {
-        workspace: WorkspaceName::parse("box").unwrap(),
-        snapshot: SnapshotName::parse("ready").unwrap(),
-        taken_at: jiff::Timestamp::UNIX_EPOCH,
-        resources: Resources { vcpus: 1, memory_mb: 256, disk_gb: 1 },
-        image: ImageName::parse("debian-minimal").unwrap(),
-        image_id: "id".to_owned(),
-        image_virtual_bytes: 1 << 30,
-        init_mode: "fast".to_owned(),
-    };
-    let target = Target { path: bench.path().join("file"), replace: false };
-    export(source, facts, &target, &Progress::silent()).await.unwrap();
-    assert_eq!(entered(), ["0"], "the program that reads the disk");
-
-    let wanted = Import {
-        file: &target.path,
-        directory: &bench.path().join("volume"),
-        snapshot: SnapshotId::random(),
-        host: None,
-        jail,
-        cgroups: Some(&groups),
-    };
-    import(wanted, &Progress::silent(), &CancellationToken::new()).await.unwrap();
-    assert_eq!(entered(), ["0", "0"], "and the one that checks it");
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub fn host_boot_id() -> String {
 }
 
 /// The start time of a process; `None` if there is none with that pid.
-pub(crate) fn start_time_of(pid: i32) -> Option<u64> {
+pub fn start_time_of(pid: i32) -> Option<u64> {
     parse_start_time(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 

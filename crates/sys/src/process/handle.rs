@@ -142,7 +142,7 @@ impl Process {
     /// Kills it and has it reaped, without making the caller wait.
     ///
     /// The task started here ends with the process, which SIGKILL ends at once; it needs no other owner.
-    pub(crate) fn kill_and_forget(self) {
+    pub fn kill_and_forget(self) {
         self.kill();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { self.wait().await });

@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::hex::hex;
+use crate::hex;
 
 /// The beginning of the last field. A string in the document cannot contain it, because its line breaks are escaped.
 const FIELD: &str = ",\n  \"checksum\": \"";

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
-use agentiso_host::transfer::{Source, TransferDir, TransferError};
+use agentiso_sys::transfer::{Source, TransferDir, TransferError};
 use tempfile::TempDir;
 
 fn room() -> (TempDir, TransferDir) {

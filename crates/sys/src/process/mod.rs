@@ -11,7 +11,5 @@ mod spawn;
 
 pub use handle::{Exit, Process, ProcessError};
 pub use jailed::{Jailed, JailedError};
-pub use record::{VmRecord, host_boot_id};
+pub use record::{VmRecord, host_boot_id, start_time_of};
 pub use spawn::{Launch, Priority, SpawnError, detach};
-
-pub(crate) use record::start_time_of;

@@ -23,6 +23,7 @@ mod probe;
 mod uid;
 
 pub use cell::{Cell, View};
+pub use files::{give_to, make_readable, readable_copy, take_back};
 pub use kind::{Jail, JailError};
 pub use probe::{find, gives_users, of_process};
 pub use uid::uid_of;
@@ -30,4 +31,3 @@ pub use uid::uid_of;
 pub(crate) use cell::Prepared;
 pub(crate) use enter::{HELPER_DATA, enter};
 pub(crate) use failure::{Failed, MESSAGE, Step};
-pub(crate) use files::{give_to, make_readable, readable_copy, take_back};
