@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentiso_core::network::NetworkPolicy;
-use agentiso_net::dns::{Neighbours, Reply};
-use agentiso_net::gateway::{Attachment, Gateway, GatewaySettings};
-use agentiso_net::flow::{Dialer, GATEWAY_MAC, Limits, NetIdentity};
 use agentiso_net::dns::Names;
+use agentiso_net::dns::{Neighbours, Reply};
 use agentiso_net::flow::log::FlowLog;
+use agentiso_net::flow::{Dialer, GATEWAY_MAC, Limits, NetIdentity};
+use agentiso_net::gateway::{Attachment, Gateway, GatewaySettings};
 use agentiso_net::policy::{Guard, HostAddresses, Transport};
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use agentiso_core::ids::SnapshotId;
-use agentiso_sys::Progress;
 use agentiso_host::carry::{self, Import};
+use agentiso_sys::Progress;
 use agentiso_sys::jail::Jail;
 use libfuzzer_sys::fuzz_target;
 use sha2::{Digest as _, Sha256};
