@@ -6,8 +6,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use agentiso_host::agent::{AgentClient, ExecSpec};
+use agentiso_host::agent::AgentClient;
 use agentiso_testkit::LONG;
+use agentiso_vm::ExecSpec;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use serde_json::json;
@@ -51,7 +52,7 @@ async fn at_the_agent(socket: &Path, runs: usize) -> Result<Figures> {
     let ping = || async { Ok(agent.ping(Bytes::from_static(PING)).await?) };
     figures.set(Key::AgentPing, repeated(runs, ping).await?);
     let exec = || async {
-        let outcome = agent.exec(ExecSpec::new("true", TRUE_LIMIT)).await?.outcome().await?;
+        let outcome = agent.exec(ExecSpec::shell("true").within(TRUE_LIMIT)).await?.outcome().await?;
         anyhow::ensure!(outcome.exit_code == Some(0), "true failed: {outcome:?}");
         Ok(())
     };

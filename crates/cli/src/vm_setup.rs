@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentiso_core::config::Paths;
-use agentiso_host::{BaseImage, Hypervisor, HypervisorSettings};
+use agentiso_host::{Hypervisor, HypervisorSettings};
 use agentiso_image::{Image, Kernel};
+use agentiso_vm::BaseImage;
 
 use crate::context::Context;
 use crate::failure::Failure;

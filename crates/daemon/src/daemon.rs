@@ -21,6 +21,7 @@ use crate::lock::{InstanceLock, LockError};
 use crate::mail::{MailStore, MailStoreError};
 use crate::mcp_bridge::McpBridge;
 use crate::network::{Network, NetworkError};
+use crate::qemu_vms::QemuVms;
 use crate::quarantined;
 use crate::refill;
 use crate::registry::SessionKind;
@@ -31,7 +32,7 @@ use crate::shared::{OnDisk, Shared};
 use crate::startup::{FoundVms, Startup};
 use crate::sweep;
 use crate::templates;
-use crate::vms::{QemuVms, Vms};
+use crate::vms::Vms;
 
 /// Longer than the grace of a graceful stop: all VMs stop at once, and killing those that do not takes some more.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(35);

@@ -29,7 +29,7 @@ use crate::git::GitError;
 use crate::info::MAX_FORWARDS;
 use crate::ledger::LedgerError;
 use crate::session::{PrepareError, SwarmError};
-use crate::vms::{AgentFailure, BootFailure, CarryFailure, EraseFailure, SnapshotFailure};
+use crate::vms::{AgentFailure, BootFailure, CarryFailure, EraseFailure, SnapshotFailure, Unrecorded};
 
 pub use mcp_bridge::McpBridgeError;
 pub use quarantine::QuarantineError;
@@ -213,8 +213,11 @@ impl OpError {
         match failure {
             BootFailure::NoSpace { what } => Self::NoSpace { what },
             BootFailure::HostUnfit { reason } => Self::HostUnfit { reason },
-            BootFailure::Ledger(error) => Self::Ledger(error),
-            BootFailure::TimedOut { .. } | BootFailure::Failed { .. } => {
+            BootFailure::Unrecorded(Unrecorded(error)) => match error.downcast() {
+                Ok(error) => Self::Ledger(*error),
+                Err(error) => Self::Boot { name: name.clone(), source: Unrecorded(error).into() },
+            },
+            BootFailure::Lasting { .. } | BootFailure::Failed { .. } => {
                 Self::Boot { name: name.clone(), source: failure }
             }
         }

@@ -33,6 +33,7 @@ mod network;
 mod open_files;
 mod own_log;
 mod pool;
+mod qemu_vms;
 mod quarantined;
 mod refill;
 mod registry;
@@ -45,7 +46,11 @@ mod standstill;
 mod startup;
 mod sweep;
 mod templates;
-pub mod vms;
+mod vm_spec;
+
+/// The vocabulary of VMs and their guests.
+pub use agentiso_vm as vms;
+pub use qemu_vms::QemuVms;
 
 pub use agentiso_net::bridge::{LogLack, try_flow_log};
 pub use agentiso_net::flow::ForwardError;
@@ -78,5 +83,5 @@ pub use session::{
 pub use vms::{
     AgentFailure, Captured, ChangedPath, ChangedPaths, Command, DirEntry, DirListing, EntryKind, ExecEvent,
     ExecOrJob, ExecOutcome, ExecSpec, FileContent, GuestCode, HostFacts, JobQuery, JobState, JobSummary,
-    ListOptions, OutputStream, Progress, QemuVms, Rung, SnapshotDiff, TemplateInfo, WriteFile,
+    ListOptions, OutputStream, Progress, Rung, SnapshotDiff, TemplateInfo, WriteFile,
 };

@@ -11,7 +11,8 @@ use crate::daemon::{Daemon, OpenError};
 use crate::lock::LockError;
 use crate::mcp::McpHandler;
 use crate::own_log;
-use crate::vms::{QemuVms, Vms};
+use crate::qemu_vms::QemuVms;
+use crate::vms::Vms;
 
 #[derive(Debug, Error)]
 pub enum RunError {

@@ -19,14 +19,10 @@ use crate::vms::{ImageRef, Vm, VmSpec};
 /// A running VM that is no workspace yet, with an id and an address of its own.
 #[derive(Debug)]
 pub(crate) struct Standby {
+    pub(crate) identity: VmIdentity,
+    pub(crate) image: ImageRef,
     pub(crate) spec: VmSpec,
     pub(crate) vm: Arc<dyn Vm>,
-}
-
-impl Standby {
-    pub(crate) fn place(&self) -> VmIdentity {
-        VmIdentity { id: self.spec.id, address: self.spec.address }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +41,7 @@ impl Pool {
     /// Takes a VM of exactly this image and size. It belongs to the caller from then on.
     pub(crate) fn claim(&self, image: &ImageRef, resources: Resources) -> Option<Standby> {
         let mut ready = self.ready();
-        let fits = |standby: &Standby| standby.spec.image == *image && standby.spec.resources == resources;
+        let fits = |standby: &Standby| standby.image == *image && standby.spec.resources == resources;
         let at = ready.iter().position(fits)?;
         let standby = ready.remove(at);
         drop(ready);

@@ -12,7 +12,7 @@ use crate::info::{NetworkInfo, VmIdentity};
 use crate::ledger::Holds;
 use crate::pool::Standby;
 use crate::shared::Shared;
-use crate::vms::{ExecSpec, Progress, Vm, VmSpec};
+use crate::vms::{ExecSpec, OnSpawn, Progress, Vm, VmSpec};
 
 /// The client that just got a VM uses the host first; then the next VM is made.
 const REFILL_DELAY: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(crate) async fn discard(shared: &Arc<Shared>, unwanted: Vec<Standby>) {
     let discarding = shared.tasks.spawn(async move {
         for standby in unwanted {
             standby.vm.kill().await;
-            remove(&owner, &standby.spec).await;
+            remove(&owner, standby.identity, &standby.spec).await;
         }
     });
     if let Err(error) = discarding.await {
@@ -40,14 +40,14 @@ pub(crate) async fn discard(shared: &Arc<Shared>, unwanted: Vec<Standby>) {
     }
 }
 
-async fn remove(shared: &Shared, spec: &VmSpec) {
+async fn remove(shared: &Shared, identity: VmIdentity, spec: &VmSpec) {
     shared.vms.halt(spec, None).await;
     shared.network.leave_files(&spec.id).await;
     if let Err(error) = shared.vms.erase(spec).await {
         tracing::error!(%error, "cannot remove all files of a VM of the warm pool");
     }
     shared.network.detach(&spec.id);
-    shared.state().registry.release_identity(VmIdentity { id: spec.id, address: spec.address });
+    shared.state().registry.release_identity(identity);
 }
 
 /// Keeps the pool filled until the daemon closes, and empties it then.
@@ -102,7 +102,7 @@ async fn changed(shared: &Arc<Shared>) {
             };
             if let Some(dead) = dead {
                 tracing::warn!("a VM of the warm pool ended by itself");
-                remove(shared, &dead.spec).await;
+                remove(shared, dead.identity, &dead.spec).await;
             }
         }
     }
@@ -119,7 +119,7 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
     let image = shared.vms.image(&name).map_err(|failure| failure.to_string())?;
     let outdated: Vec<_> = {
         let mut ready = shared.pool.ready();
-        let (kept, outdated) = std::mem::take(&mut *ready).into_iter().partition(|s| s.spec.image == image);
+        let (kept, outdated) = std::mem::take(&mut *ready).into_iter().partition(|s| s.image == image);
         *ready = kept;
         outdated
     };
@@ -129,29 +129,30 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
         let admitted = shared.state().registry.admit_memory(resources.memory_mb, memory);
         admitted.map_err(|error| error.to_string())?;
         let identity = shared.state().registry.take_identity().map_err(|error| error.to_string())?;
-        let spec = shared.standby_spec(identity, image.clone(), resources);
-        if let Err(error) = shared.network.attach(identity, &spec.hostname, &NetworkInfo::default()) {
+        let spec = shared.standby_spec(identity, &image, resources);
+        if let Err(error) = shared.network.attach(identity, &spec.identity.hostname, &NetworkInfo::default())
+        {
             shared.network.detach(&identity.id);
             shared.state().registry.release_identity(identity);
             return Err(error.to_string());
         }
         // Dropped when the daemon closes; whatever exists by then is removed all the same.
-        let mut made = Unfinished { shared, spec: Some(spec.clone()), vm: None };
+        let mut made = Unfinished { shared, made: Some((identity, spec.clone())), vm: None };
         let described = shared.describe_unowned(&spec, Holds::Standby).await;
         described.map_err(|error| error.to_string())?;
-        let nobody = Arc::new(|_record| Box::pin(async { Ok(()) }) as _);
-        let booted = shared.vms.create(&spec, nobody, &Progress::silent()).await;
+        // The description of its directory is the record of this VM.
+        let booted = shared.vms.create(&spec, OnSpawn::default(), &Progress::silent()).await;
         match booted {
             Ok(booted) => {
                 made.vm = Some(Arc::clone(&booted.vm));
                 warm_up(&*booted.vm).await?;
                 made.keep();
                 tracing::debug!(rung = %booted.rung, "a VM was added to the warm pool");
-                shared.pool.ready().push(Standby { spec, vm: booted.vm });
+                shared.pool.ready().push(Standby { identity, image: image.clone(), spec, vm: booted.vm });
             }
             Err(failure) => {
                 made.keep();
-                remove(shared, &spec).await;
+                remove(shared, identity, &spec).await;
                 return Err(failure.to_string());
             }
         }
@@ -174,25 +175,25 @@ async fn warm_up(vm: &dyn Vm) -> Result<(), String> {
 /// Ends a VM whose creation was interrupted and removes its directories.
 struct Unfinished<'a> {
     shared: &'a Arc<Shared>,
-    spec: Option<VmSpec>,
+    made: Option<(VmIdentity, VmSpec)>,
     vm: Option<Arc<dyn Vm>>,
 }
 
 impl Unfinished<'_> {
     fn keep(mut self) {
-        self.spec = None;
+        self.made = None;
     }
 }
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        if let Some(spec) = self.spec.take() {
+        if let Some((identity, spec)) = self.made.take() {
             let (shared, vm) = (Arc::clone(self.shared), self.vm.take());
             self.shared.tasks.spawn(async move {
                 if let Some(vm) = vm {
                     vm.kill().await;
                 }
-                remove(&shared, &spec).await;
+                remove(&shared, identity, &spec).await;
             });
         }
     }

@@ -39,7 +39,7 @@ use crate::refill;
 use crate::registry::{Lifetime, Registry, SessionKind, Wanted, Workspace};
 use crate::runner::Seed;
 use crate::shared::Shared;
-use crate::vms::{HostFacts, ImageFailure, ImageRef, Progress, Rung, SizesOf, TemplateInfo, Vm, VolumeUsage};
+use crate::vms::{HostFacts, ImageFailure, ImageRef, Progress, Rung, SizesOf, TemplateInfo, Vm, VolumeSizes};
 
 pub use git::{MergeRequest, Merged, MergedSource};
 pub use guest::{ExecStream, Guest, Transferred};
@@ -178,7 +178,7 @@ impl Session {
 
     /// Gives a VM of the warm pool to a new workspace. Its memory is in use already.
     fn reserve_standby(&self, wanted: Wanted, standby: Standby) -> Result<(Workspace, Seed), OpError> {
-        let wanted = Wanted { place: Some(standby.place()), ..wanted };
+        let wanted = Wanted { place: Some(standby.identity), ..wanted };
         let reserved =
             self.shared().change(|registry| registry.reserve(wanted, &self.0.id, self.0.kind, None));
         match reserved {
@@ -352,7 +352,7 @@ impl Session {
         Ok(info)
     }
 
-    async fn volume_usage(&self, workspace: &Workspace, of: SizesOf) -> Option<VolumeUsage> {
+    async fn volume_usage(&self, workspace: &Workspace, of: SizesOf) -> Option<VolumeSizes> {
         let (vms, spec) = (Arc::clone(&self.shared().vms), self.shared().spec(workspace));
         tokio::task::spawn_blocking(move || vms.volume_usage(&spec, of)).await.unwrap_or_default()
     }

@@ -27,6 +27,7 @@ use crate::pool::Pool;
 use crate::registry::{self, Registry, Status, Workspace};
 use crate::run_dir::RunDirLock;
 use crate::space::SpacePromises;
+use crate::vm_spec::{Of, vm_spec};
 use crate::vms::{ImageRef, VmSpec, Vms};
 
 #[derive(Debug)]
@@ -202,16 +203,19 @@ impl Shared {
     }
 
     pub(crate) fn spec(&self, workspace: &Workspace) -> VmSpec {
-        VmSpec {
-            id: workspace.id,
+        self.spec_as(workspace, workspace.id)
+    }
+
+    /// The specification of a workspace's VM under another id, and so in other directories.
+    pub(crate) fn spec_as(&self, workspace: &Workspace, id: WorkspaceId) -> VmSpec {
+        let of = Of {
+            id,
             hostname: workspace.name.hostname(),
-            resources: workspace.resources,
-            image: workspace.image.clone(),
             address: workspace.address,
-            init_mode: self.config.vm.init_mode,
-            data_dir: self.config.paths.workspace_data(&workspace.id),
-            run_dir: self.config.paths.workspace_run(&workspace.id),
-        }
+            resources: workspace.resources,
+            image: &workspace.image,
+        };
+        vm_spec(&self.config, of)
     }
 
     /// Writes into a new directory that it belongs to nobody, so that it is removed after a crash.
@@ -229,17 +233,13 @@ impl Shared {
 
     /// The specification of a VM for the warm pool: like any other, with an id and an address that no workspace
     /// has, and without a name of its own.
-    pub(crate) fn standby_spec(&self, identity: VmIdentity, image: ImageRef, resources: Resources) -> VmSpec {
+    pub(crate) fn standby_spec(
+        &self,
+        identity: VmIdentity,
+        image: &ImageRef,
+        resources: Resources,
+    ) -> VmSpec {
         let VmIdentity { id, address } = identity;
-        VmSpec {
-            id,
-            hostname: "standby".to_owned(),
-            resources,
-            image,
-            address,
-            init_mode: self.config.vm.init_mode,
-            data_dir: self.config.paths.workspace_data(&id),
-            run_dir: self.config.paths.workspace_run(&id),
-        }
+        vm_spec(&self.config, Of { id, hostname: "standby".to_owned(), address, resources, image })
     }
 }

@@ -14,27 +14,28 @@ use agentiso_sys::files::FileError;
 use agentiso_sys::hex;
 use agentiso_sys::jail::{self, Jail, JailError};
 use agentiso_sys::process::{Process, ProcessError, VmRecord, host_boot_id};
+use agentiso_vm::{AttachFailure, OnSpawn, SnapshotDiff, Stray, VmSpec, VolumeSizes};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::Booted;
 use crate::accelerator::{self, Chosen, HostCpu, ProbeKey, Verdict};
 use crate::agent::{AgentClient, AgentError};
 use crate::boot::BootError;
 use crate::boot::bring_up::as_of_now;
 use crate::boot::ladder::Ladder;
 use crate::boot::launch::{Host, Start, agent_socket, console_socket, qmp_socket, stderr_pipe};
-use crate::disk::{DiskError, KeyframeDue, Qcow2Storage, Storage, VolumeSizes};
+use crate::disk::{DiskError, KeyframeDue, Qcow2Storage, Storage};
 use crate::qemu::argv::{Begin, Memory, Shape};
 use crate::qemu::kernel_args::kernel_args;
 use crate::qemu::version::{Qemu, QemuError};
 use crate::qmp::{Event, QmpClient, QmpError};
 use crate::snapshot::take::Taking;
-use crate::snapshot::{Comparison, SnapshotError, compact, compare, memory};
-use crate::spec::{Booted, VmSpec};
-use crate::strays::{self, Says, Stray};
+use crate::snapshot::{SnapshotError, compact, compare, memory};
+use crate::strays::{self, Says};
 use crate::templates::Templates;
 use crate::templates::key::{HostInputs, Inputs};
 use crate::templates::store::{Store, Template};
@@ -110,6 +111,21 @@ pub enum AttachError {
     Qmp(#[from] QmpError),
     #[error("the VM runs, but its agent does not answer: {0}")]
     Agent(#[from] AgentError),
+}
+
+/// The failure as the daemon tells it apart.
+impl From<AttachError> for AttachFailure {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::Gone => Self::Gone,
+            AttachError::Altered { .. } => Self::Altered { reason: error.to_string() },
+            AttachError::CommandLine(_)
+            | AttachError::Elsewhere { .. }
+            | AttachError::Process(_)
+            | AttachError::Qmp(_)
+            | AttachError::Agent(_) => Self::Unreachable { reason: error.to_string() },
+        }
+    }
 }
 
 /// The capabilities of this host, for people.
@@ -207,13 +223,23 @@ impl Hypervisor {
 
     /// Makes a disk and starts a VM on it in the fastest available way. On an error, or when the future is dropped,
     /// everything is removed.
-    pub async fn create(&self, spec: &VmSpec, progress: &Progress) -> Result<Booted, BootError> {
-        self.ladder(spec, progress).create().await
+    pub async fn create(
+        &self,
+        spec: &VmSpec,
+        spawned: &OnSpawn,
+        progress: &Progress,
+    ) -> Result<Booted, BootError> {
+        self.ladder(spec, spawned, progress).create().await
     }
 
     /// Starts a VM on its existing disk.
-    pub async fn start(&self, spec: &VmSpec, progress: &Progress) -> Result<Booted, BootError> {
-        self.come_up(spec, Ok(None), progress).await
+    pub async fn start(
+        &self,
+        spec: &VmSpec,
+        spawned: &OnSpawn,
+        progress: &Progress,
+    ) -> Result<Booted, BootError> {
+        self.come_up(spec, spawned, Ok(None), progress).await
     }
 
     /// Starts a VM in the state of a snapshot. The workspace must not have a running VM.
@@ -221,12 +247,13 @@ impl Hypervisor {
         &self,
         spec: &VmSpec,
         snapshot: SnapshotId,
+        spawned: &OnSpawn,
         progress: &Progress,
     ) -> Result<Booted, BootError> {
         Qcow2Storage.restore(&spec.data_dir, snapshot).await?;
         fault::point("restore.switched");
         let memory = memory::of_snapshot(&spec.data_dir, snapshot, &self.memory_inputs(spec));
-        self.come_up(spec, memory, progress).await
+        self.come_up(spec, spawned, memory, progress).await
     }
 
     /// Gives a new workspace the disk, and the memory if there is one, of another workspace's snapshot. Nothing of the
@@ -242,9 +269,14 @@ impl Hypervisor {
     }
 
     /// Starts the VM of a workspace that [`Hypervisor::branch`] made.
-    pub async fn create_branch(&self, fork: &VmSpec, progress: &Progress) -> Result<Booted, BootError> {
+    pub async fn create_branch(
+        &self,
+        fork: &VmSpec,
+        spawned: &OnSpawn,
+        progress: &Progress,
+    ) -> Result<Booted, BootError> {
         let memory = memory::of_fork(&fork.data_dir, &self.memory_inputs(fork));
-        let booted = self.come_up(fork, memory, progress).await?;
+        let booted = self.come_up(fork, spawned, memory, progress).await?;
         memory::unlink(&fork.data_dir)?;
         Ok(booted)
     }
@@ -252,10 +284,11 @@ impl Hypervisor {
     async fn come_up(
         &self,
         spec: &VmSpec,
+        spawned: &OnSpawn,
         memory: Result<Option<Template>, String>,
         progress: &Progress,
     ) -> Result<Booted, BootError> {
-        let ladder = self.ladder(spec, progress);
+        let ladder = self.ladder(spec, spawned, progress);
         match memory.transpose() {
             None => ladder.start().await,
             Some(memory) => ladder.resume(memory).await,
@@ -277,7 +310,7 @@ impl Hypervisor {
     }
 
     fn memory_inputs(&self, spec: &VmSpec) -> Inputs {
-        memory::inputs(&self.inner.inputs, spec.shape())
+        memory::inputs(&self.inner.inputs, spec.resources.into())
     }
 
     /// Takes a snapshot of a running VM. Returns how long its guest was stopped.
@@ -323,7 +356,7 @@ impl Hypervisor {
         vm: Option<&Vm>,
         snapshot: SnapshotId,
         cancelled: &CancellationToken,
-    ) -> Result<Comparison, SnapshotError> {
+    ) -> Result<SnapshotDiff, SnapshotError> {
         let dir = &spec.data_dir;
         let Some(vm) = vm else {
             return compare::compare(dir, snapshot, None, cancelled).await;
@@ -391,8 +424,8 @@ impl Hypervisor {
         }
     }
 
-    fn ladder<'a>(&'a self, spec: &'a VmSpec, progress: &'a Progress) -> Ladder<'a> {
-        Ladder { host: &self.inner.host, templates: &self.inner.templates, spec, progress }
+    fn ladder<'a>(&'a self, spec: &'a VmSpec, spawned: &'a OnSpawn, progress: &'a Progress) -> Ladder<'a> {
+        Ladder { host: &self.inner.host, templates: &self.inner.templates, spec, spawned, progress }
     }
 
     /// Gives a VM of the warm pool the identity of its workspace.

@@ -21,19 +21,20 @@ pub mod hypervisor;
 pub mod proof;
 pub mod qemu;
 pub mod qmp;
+mod running;
 pub mod snapshot;
-pub mod spec;
 pub mod strays;
 pub mod templates;
 pub mod vm;
 
 pub use agentiso_diff as diff;
 pub use boot::BootError;
-pub use disk::VolumeSizes;
 pub use hypervisor::{AttachError, HostFacts, Hypervisor, HypervisorError, HypervisorSettings};
-pub use qemu::argv::{Card, MTU};
-pub use snapshot::{Comparison, SnapshotError};
-pub use spec::{BaseImage, Booted, Identity, OnSpawn, Rung, VmSpec};
-pub use strays::Stray;
+pub use qemu::argv::MTU;
+pub use running::RunningVm;
+pub use snapshot::SnapshotError;
 pub use templates::{TemplateError, Templates, templates_dir};
 pub use vm::{ExitCause, ExitReason, Vm};
+
+/// A VM that is up, as this crate starts it.
+pub type Booted = agentiso_vm::Booted<Vm>;

@@ -17,6 +17,7 @@ use agentiso_core::ids::WorkspaceId;
 use agentiso_sys::files::FileError;
 use agentiso_sys::jail::uid_of;
 use agentiso_sys::process::{Process, ProcessError, VmRecord, host_boot_id, start_time_of};
+use agentiso_vm::{Stray, TEMPLATE_BUILD};
 use thiserror::Error;
 
 use crate::qemu::argv::NAME_PREFIX;
@@ -25,9 +26,6 @@ const ROOT: u32 = 0;
 
 /// A killed process is gone as soon as the kernel has freed its memory.
 const KILL_DEADLINE: Duration = Duration::from_secs(20);
-
-/// The prefix of the run directory of a template build.
-const TEMPLATE_BUILD: &str = "t-";
 
 /// The files in a VM's run directory, and the socket in the directory of its network card.
 const OWN_FILES: [&str; 9] = [
@@ -50,22 +48,6 @@ pub enum StrayError {
     File(#[from] FileError),
     #[error("process {pid} did not end within {} s of being killed", KILL_DEADLINE.as_secs())]
     Survived { pid: i32 },
-}
-
-/// A QEMU process that looks like one of ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stray {
-    pub record: VmRecord,
-    pub id: WorkspaceId,
-    pub run_dir: PathBuf,
-}
-
-impl Stray {
-    /// Whether it was started to make a template, so that it holds no data of a workspace.
-    pub fn is_template_build(&self) -> bool {
-        let name = self.run_dir.file_name().and_then(OsStr::to_str);
-        name.is_some_and(|name| name.starts_with(TEMPLATE_BUILD))
-    }
 }
 
 /// The VMs below `run_root` that are neither among the known ones nor children of this process.

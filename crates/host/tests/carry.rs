@@ -10,14 +10,12 @@ use std::time::Duration;
 use agentiso_core::ids::SnapshotId;
 use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
 use agentiso_core::resources::Resources;
-use agentiso_host::carry::{
-    About, Arrival, CarryError, Exported, Facts, Flaw, Import, Imported, Source, Target, export, import, look,
-};
+use agentiso_host::carry::{CarryError, Flaw, Import, Source, export, import, look};
 use agentiso_host::disk::{Qcow2Storage, Storage};
-use agentiso_host::{Rung, VmSpec};
 use agentiso_sys::Progress;
 use agentiso_sys::command::Invocation;
 use agentiso_sys::jail::Jail;
+use agentiso_vm::{About, Arrival, Exported, Facts, Imported, OnSpawn, Rung, Target, VmSpec};
 use common::{SMALL, TestHost, sh, start_counter, wait_for_count};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -325,7 +323,8 @@ async fn imported_vm_resumes_from_its_memory() {
     eprintln!("import: {:?}", began.elapsed());
     assert_eq!((imported.has_memory, &imported.warning), (true, &None));
     assert_eq!(imported.vm.resources, SMALL);
-    let booted = host.hypervisor.restore(&other, snapshot, &Progress::silent()).await.unwrap();
+    let booted =
+        host.hypervisor.restore(&other, snapshot, &OnSpawn::default(), &Progress::silent()).await.unwrap();
     let booted = host.watch(booted);
     assert_eq!((booted.rung, &booted.warning), (Rung::Memory, &None));
     let there = wait_for_count(&booted.vm, 1).await;
@@ -367,7 +366,9 @@ async fn memory_of_incompatible_host_is_left_out() {
     assert!(warning.contains("vm.nested (there false, here true)"), "{warning}");
     let names = fs::read_dir(&other.data_dir).unwrap().flatten().map(|entry| entry.file_name());
     assert!(names.into_iter().all(|name| !name.to_string_lossy().contains("memory")));
-    let booted = host.watch(host.hypervisor.restore(&other, snapshot, &Progress::silent()).await.unwrap());
+    let booted = host.watch(
+        host.hypervisor.restore(&other, snapshot, &OnSpawn::default(), &Progress::silent()).await.unwrap(),
+    );
     assert_eq!(booted.rung, Rung::BareTemplate);
     assert_eq!(sh(&booted.vm, "cat /root/file").await, "carried");
     booted.vm.kill().await;

@@ -7,12 +7,13 @@ use std::time::Duration;
 use agentiso_core::ids::SnapshotId;
 use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
 use agentiso_core::resources::Resources;
-use agentiso_host::carry::{Facts, Import, Source, Target, export, import};
+use agentiso_host::carry::{Import, Source, export, import};
 use agentiso_sys::Progress;
 use agentiso_sys::cgroup::{Cgroups, Place};
 use agentiso_sys::command::Invocation;
 use agentiso_sys::jail::Jail;
 use agentiso_testkit::record_skip;
+use agentiso_vm::{Facts, Target};
 use tokio_util::sync::CancellationToken;
 
 /// The stand-in shows where `qemu-img` ran, because its directories with files are not removed like cgroups.

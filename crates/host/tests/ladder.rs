@@ -5,8 +5,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use agentiso_host::{BootError, ExitCause, Hypervisor, Rung};
+use agentiso_host::{BootError, ExitCause, Hypervisor};
 use agentiso_sys::Progress;
+use agentiso_vm::{OnSpawn, Rung};
 use common::{SMALL, TestHost, sh};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,7 +42,7 @@ async fn first_vm_boots_and_later_are_restored() {
         "an orderly shutdown ends by itself: {reason}"
     );
     let began = Instant::now();
-    let again = host.hypervisor.start(&spec, &Progress::silent()).await.unwrap();
+    let again = host.hypervisor.start(&spec, &OnSpawn::default(), &Progress::silent()).await.unwrap();
     assert_eq!(again.rung, Rung::BareTemplate);
     assert_eq!(sh(&again.vm, "cat /root/file; hostname").await, format!("kept\n{}", spec.identity.hostname));
     eprintln!("bare template {:?}, with first command {:?}", again.boot_time, began.elapsed());
@@ -54,7 +55,11 @@ async fn short_boot_timeout_does_not_bound_templates() {
     let mut host = TestHost::fresh(&artefacts).await;
     host.settings.boot_timeout = Duration::from_millis(1);
     host.hypervisor = Hypervisor::open(host.settings.clone()).await.unwrap();
-    let failed = host.hypervisor.create(&host.spec(SMALL), &Progress::silent()).await.unwrap_err();
+    let failed = host
+        .hypervisor
+        .create(&host.spec(SMALL), &OnSpawn::default(), &Progress::silent())
+        .await
+        .unwrap_err();
     assert!(failed.to_string().contains("vm.boot_timeout_secs"), "{failed}");
     // The failed boot has already requested both templates.
     host.ensure_image(SMALL).await;
@@ -84,7 +89,7 @@ async fn refused_template_falls_back_and_is_retired() {
 
     // The bare template is cut off in the middle.
     spoil(&host, &bare, |state| state[..state.len() / 2].to_vec());
-    let booted = host.hypervisor.start(&spec, &Progress::silent()).await.unwrap();
+    let booted = host.hypervisor.start(&spec, &OnSpawn::default(), &Progress::silent()).await.unwrap();
     assert_eq!(booted.rung, Rung::ColdBoot);
     booted.vm.kill().await;
 }
@@ -109,7 +114,7 @@ async fn disk_smaller_than_image_is_refused() {
     let host = TestHost::sharing(&artefacts).await;
     let mut spec = host.spec(SMALL);
     spec.base_image.virtual_size = 3 << 30;
-    let error = host.hypervisor.create(&spec, &Progress::silent()).await.unwrap_err();
+    let error = host.hypervisor.create(&spec, &OnSpawn::default(), &Progress::silent()).await.unwrap_err();
     assert!(matches!(error, BootError::Disk(_)), "{error}");
     assert_eq!(error.to_string(), "a disk of 2 GiB is too small: the image debian-minimal needs 3 GiB");
     assert!(!spec.data_dir.exists());

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agentiso_host::agent::WriteOptions;
-use agentiso_host::{AttachError, ExitCause, OnSpawn};
+use agentiso_host::{AttachError, ExitCause};
 use agentiso_sys::Progress;
 use agentiso_sys::process::Process;
 use agentiso_sys::process::VmRecord;
+use agentiso_vm::OnSpawn;
 use common::{SMALL, TestHost, sh};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -69,15 +70,16 @@ async fn released_vm_is_reattached_with_running_processes() {
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
     let records = Arc::new(Mutex::new(Vec::new()));
-    let mut spec = host.spec(SMALL);
-    spec.on_spawn = OnSpawn::new({
+    let spec = host.spec(SMALL);
+    let on_spawn = OnSpawn::new({
         let records = records.clone();
         move |record| {
             records.lock().unwrap().push(record);
-            Box::pin(async {})
+            Box::pin(async { Ok(()) })
         }
     });
-    let vm = host.create(&spec).await.vm;
+    let booted = host.hypervisor.create(&spec, &on_spawn, &Progress::silent()).await.unwrap();
+    let vm = host.watch(booted).vm;
     let record = vm.record().clone();
     assert_eq!(*records.lock().unwrap(), std::slice::from_ref(&record), "the process was announced");
     let pid = sh(&vm, "sleep 1000 >/dev/null 2>&1 & echo $!").await;
@@ -148,7 +150,8 @@ async fn written_files_survive_a_kill() {
     agent.write_tree("/root/tree", &archive[..]).await.unwrap();
     agent.edit_file("/root/edited", "before", "after", false).await.unwrap();
     vm.kill().await;
-    let vm = host.watch(host.hypervisor.start(&spec, &Progress::silent()).await.unwrap()).vm;
+    let vm =
+        host.watch(host.hypervisor.start(&spec, &OnSpawn::default(), &Progress::silent()).await.unwrap()).vm;
     let found =
         sh(&vm, "cat /root/made/here/19 /root/tree/sub/leaf /root/edited; ls -A /root/made/here | wc -l")
             .await;
@@ -168,16 +171,16 @@ async fn cancelled_boot_leaves_nothing() {
     // Cancelled at different moments, from before QEMU answers to when the guest is almost ready.
     for after in [1, 20, 60, 150, 300] {
         let spawned = Arc::new(Mutex::new(Vec::new()));
-        let mut spec = host.spec(SMALL);
-        spec.on_spawn = OnSpawn::new({
+        let spec = host.spec(SMALL);
+        let on_spawn = OnSpawn::new({
             let spawned = spawned.clone();
             move |record| {
                 spawned.lock().unwrap().push(record);
-                Box::pin(async {})
+                Box::pin(async { Ok(()) })
             }
         });
         let silent = Progress::silent();
-        let boot = host.hypervisor.create(&spec, &silent);
+        let boot = host.hypervisor.create(&spec, &on_spawn, &silent);
         match tokio::time::timeout(Duration::from_millis(after), boot).await {
             // The VM was up before the timeout: this is not what the test is about.
             Ok(booted) => drop(booted.unwrap().vm.kill().await),

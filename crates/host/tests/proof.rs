@@ -3,11 +3,12 @@
 mod common;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_host::Booted;
 use agentiso_host::proof::{
     Before, Check, CheckResult, Guest, Origin, Parent, Seen, Subject, Verdict, examine,
 };
-use agentiso_host::{Booted, Rung, VmSpec};
 use agentiso_sys::Progress;
+use agentiso_vm::{OnSpawn, Rung, VmSpec};
 use common::{SMALL, TestHost, sh};
 
 fn guest<'a>(spec: &'a VmSpec, booted: &'a Booted) -> Guest<'a> {
@@ -83,7 +84,8 @@ async fn restored_and_forked_vms_pass_all_checks() {
     other.vm.kill().await;
 
     first.vm.kill().await;
-    let restored = host.hypervisor.restore(&spec, snapshot, &Progress::silent()).await.unwrap();
+    let restored =
+        host.hypervisor.restore(&spec, snapshot, &OnSpawn::default(), &Progress::silent()).await.unwrap();
     let restored = host.watch(restored);
     assert_eq!(restored.rung, Rung::Memory);
     let alone = Subject::alone(Origin::MemoryRestore, guest(&spec, &restored));

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use agentiso_core::address::format_mac;
 use agentiso_core::resources::Resources;
-use agentiso_host::Rung;
+use agentiso_vm::Rung;
 use common::{SMALL, TestHost, sh};
 
 /// The tolerated difference of the guest's clock: the time that the question takes on a busy host.

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
-use agentiso_host::Rung;
 use agentiso_host::disk::{Qcow2Storage, Storage};
 use agentiso_host::qmp::LONGEST_PAUSE;
 use agentiso_sys::Progress;
+use agentiso_vm::{OnSpawn, Rung};
 use common::{SMALL, TestHost, sh, start_counter, wait_for_count};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +33,8 @@ async fn disk_restore_keeps_every_snapshot() {
     for (snapshot, content, files) in
         [(first, "one", "file"), (second, "two", "file\nlater"), (first, "one", "file")]
     {
-        let booted = host.hypervisor.restore(&spec, snapshot, &Progress::silent()).await.unwrap();
+        let booted =
+            host.hypervisor.restore(&spec, snapshot, &OnSpawn::default(), &Progress::silent()).await.unwrap();
         let booted = host.watch(booted);
         assert_eq!(booted.rung, Rung::BareTemplate);
         assert_eq!(booted.warning, None);
@@ -87,7 +88,8 @@ async fn processes_continue_after_memory_restore_and_fork() {
 
     vm.kill().await;
     let began = Instant::now();
-    let restored = host.watch(host.hypervisor.restore(&spec, id, &Progress::silent()).await.unwrap());
+    let restored = host
+        .watch(host.hypervisor.restore(&spec, id, &OnSpawn::default(), &Progress::silent()).await.unwrap());
     sh(&restored.vm, "true").await;
     eprintln!("restore with memory to first exec: {:?}", began.elapsed());
     assert_eq!((restored.rung, &restored.warning), (Rung::Memory, &None));
@@ -127,8 +129,9 @@ async fn online_snapshot_deletion_frees_its_space() {
     assert_eq!(after.snapshots.keys().collect::<Vec<_>>(), [&snapshots[3]]);
     sh(&vm, "echo more > /root/more; sync").await;
     vm.kill().await;
-    let restored =
-        host.watch(host.hypervisor.restore(&spec, snapshots[3], &Progress::silent()).await.unwrap());
+    let restored = host.watch(
+        host.hypervisor.restore(&spec, snapshots[3], &OnSpawn::default(), &Progress::silent()).await.unwrap(),
+    );
     assert_eq!(sh(&restored.vm, "sha256sum < /root/data; cat /root/round").await, format!("{sum}\n3"));
     restored.vm.kill().await;
 }
@@ -158,7 +161,11 @@ async fn online_chain_shortening_keeps_every_snapshot() {
     snapshots.push(host.snapshot(&spec, &vm, false).await);
     vm.kill().await;
     for (at, round) in [(3, "3"), (15, "15"), (19, "19"), (20, "19")] {
-        let restored = host.hypervisor.restore(&spec, snapshots[at], &Progress::silent()).await.unwrap();
+        let restored = host
+            .hypervisor
+            .restore(&spec, snapshots[at], &OnSpawn::default(), &Progress::silent())
+            .await
+            .unwrap();
         let restored = host.watch(restored);
         assert_eq!(sh(&restored.vm, "cat /root/round; ls /root | wc -l").await.lines().next(), Some(round));
         restored.vm.kill().await;
@@ -197,7 +204,8 @@ async fn online_deletion_collapses_a_shortened_chain() {
     assert!(left <= 4, "{left} layers are left");
     assert_eq!(sh(&vm, sums).await, before);
     vm.kill().await;
-    let started = host.watch(host.hypervisor.start(&spec, &Progress::silent()).await.unwrap());
+    let started =
+        host.watch(host.hypervisor.start(&spec, &OnSpawn::default(), &Progress::silent()).await.unwrap());
     assert_eq!(sh(&started.vm, sums).await, before);
     started.vm.kill().await;
 }

@@ -88,6 +88,11 @@ impl Paths {
         (short.len() == 8 && short.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(short)
     }
 
+    /// The disk of an image, whether it exists or not.
+    pub fn image_disk(&self, name: &crate::names::ImageName) -> PathBuf {
+        self.images.join(name.as_str()).join("disk.qcow2")
+    }
+
     pub fn workspace_data(&self, id: &crate::ids::WorkspaceId) -> PathBuf {
         self.workspaces.join(id.to_string())
     }

@@ -6,7 +6,7 @@ use agentiso_sys::transfer::TransferError;
 
 use super::OpError;
 use crate::ledger::LedgerError;
-use crate::vms::{AgentFailure, CarryFailure, SnapshotFailure};
+use crate::vms::{AgentFailure, BootFailure, CarryFailure, SnapshotFailure};
 
 impl OpError {
     /// A stable word that programs can compare.
@@ -90,7 +90,7 @@ impl OpError {
             Self::OwnerActive { .. }
             | Self::RateLimited(_)
             | Self::HostMemory(_)
-            | Self::Boot { .. }
+            | Self::Boot { source: BootFailure::Failed { .. }, .. }
             | Self::Busy { .. }
             | Self::StillAttaching { .. }
             | Self::OutOfReach { .. }
@@ -136,6 +136,7 @@ impl OpError {
             | Self::BrokenImage { .. }
             | Self::Unsupported { .. }
             | Self::HostUnfit { .. }
+            | Self::Boot { .. }
             | Self::Guest {
                 source: AgentFailure::Refused { .. } | AgentFailure::Unsupported { .. }, ..
             }

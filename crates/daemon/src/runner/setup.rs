@@ -23,7 +23,7 @@ pub(super) async fn run(name: &WorkspaceName, vm: &dyn Vm, commands: &[String]) 
             biased;
             outcome = run_one(vm, command) => outcome,
             reason = vm.exited() => {
-                return Err(OpError::VmDied { name: name.clone(), reason: reason.text });
+                return Err(OpError::VmDied { name: name.clone(), reason });
             }
             reason = standstill(vm) => return Err(suspended(name, reason)),
         };

@@ -18,7 +18,7 @@ use crate::error::OpError;
 use crate::fault;
 use crate::handle::{Live, RestoreOutcome, Taken};
 use crate::registry::{Books, Status};
-use crate::vms::{Origin, Progress, SizesOf, SnapshotDiff, SnapshotFailure, Vm, VmSpec, VolumeUsage};
+use crate::vms::{Origin, Progress, SizesOf, SnapshotDiff, SnapshotFailure, Vm, VmSpec, VolumeSizes};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -84,7 +84,7 @@ impl Runner {
         }
         let limit_bytes = u64::from(self.spec.resources.disk_gb) * GIB;
         match self.volume_usage().await {
-            Some(VolumeUsage { charged_bytes, .. })
+            Some(VolumeSizes { charged_bytes, .. })
                 if charged_bytes.saturating_add(memory_bytes) > limit_bytes =>
             {
                 let (name, used_bytes) = (self.name.clone(), charged_bytes);
@@ -94,7 +94,7 @@ impl Runner {
         }
     }
 
-    async fn volume_usage(&self) -> Option<VolumeUsage> {
+    async fn volume_usage(&self) -> Option<VolumeSizes> {
         let (vms, spec) = (Arc::clone(&self.shared.vms), self.spec.clone());
         tokio::task::spawn_blocking(move || vms.volume_usage(&spec, SizesOf::NoSnapshot))
             .await

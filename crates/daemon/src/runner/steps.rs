@@ -9,7 +9,7 @@ use crate::error::OpError;
 use crate::fault;
 use crate::handle::Live;
 use crate::registry::Status;
-use crate::vms::{Booted, Progress, Rung, SpawnHook, VmRecord};
+use crate::vms::{Booted, OnSpawn, Progress, Rung, Unrecorded, VmRecord};
 
 /// The time that a guest may take to power off before it is killed. Clients allow 60 seconds for a whole stop.
 pub(crate) const STOP_GRACE: Duration = Duration::from_secs(20);
@@ -194,9 +194,9 @@ impl Runner {
         &self,
         kind: BootKind,
         status: impl Fn(VmRecord) -> Status + Send + Sync + 'static,
-    ) -> SpawnHook {
+    ) -> OnSpawn {
         let (shared, id) = (Arc::clone(&self.shared), self.id);
-        Arc::new(move |record| {
+        OnSpawn::new(move |record| {
             let (shared, status) = (Arc::clone(&shared), status(record));
             Box::pin(async move {
                 fault::point(kind.spawned());
@@ -210,7 +210,7 @@ impl Runner {
                         workspace.status = status;
                     });
                 });
-                shared.save().await?;
+                shared.save().await.map_err(|error| Unrecorded(error.into()))?;
                 fault::point(kind.recorded());
                 Ok(())
             })

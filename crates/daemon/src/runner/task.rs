@@ -18,7 +18,7 @@ use crate::registry::{Books, Lifetime, Registry, Status, Workspace};
 use crate::shared::Shared;
 use crate::standstill::ROOM_CHECK_INTERVAL;
 use crate::vms::Progress;
-use crate::vms::{ExitReason, Vm, VmSpec};
+use crate::vms::{Vm, VmSpec};
 
 /// The idle time before the volume is tidied: series of snapshots and other use of the host come first.
 const IDLE_BEFORE_TIDY: Duration = Duration::from_secs(2);
@@ -285,11 +285,11 @@ impl Runner {
         }
     }
 
-    async fn died(&mut self, reason: ExitReason) {
+    async fn died(&mut self, reason: String) {
         tracing::warn!(workspace = %self.name, %reason, "its VM ended by itself");
         self.live.send_replace(Live::Down);
         self.shared.network.vacate(&self.id).await;
-        self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason.text) });
+        self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason) });
         self.shared.save_or_warn("a VM ended").await;
     }
 }

@@ -36,13 +36,7 @@ impl Session {
         let copy_bytes = snapshot.referenced_bytes.unwrap_or(0).saturating_add(workspace.image.virtual_size);
         let promise = self.shared().space.promise(self.shared().vms.host_space(), copy_bytes)?;
         let branch = self.shared().state().registry.fresh_id();
-        let paths = &self.shared().config.paths;
-        let branch = VmSpec {
-            id: branch,
-            data_dir: paths.workspace_data(&branch),
-            run_dir: paths.workspace_run(&branch),
-            ..self.shared().spec(&workspace)
-        };
+        let branch = self.shared().spec_as(&workspace, branch);
         let export = Export {
             shared: Arc::clone(self.shared()),
             source: handle,

@@ -109,7 +109,7 @@ impl Guest {
                     event = events.next() => event,
                     reason = exited => {
                         metrics.exec_failed();
-                        return Some((Err(guest.died(reason.text)), None));
+                        return Some((Err(guest.died(reason)), None));
                     }
                     reason = standstill(&*guest.vm) => {
                         metrics.exec_failed();
@@ -180,7 +180,7 @@ impl Guest {
         let answered = tokio::select! {
             biased;
             answer = answer => answer,
-            reason = self.vm.exited() => return Err(self.died(reason.text)),
+            reason = self.vm.exited() => return Err(self.died(reason)),
         };
         match answered {
             Ok(value) => Ok(value),
@@ -192,7 +192,7 @@ impl Guest {
         if matches!(source, AgentFailure::Broken { .. })
             && let Ok(reason) = tokio::time::timeout(CAUSE_OF_DEATH_WAIT, self.vm.exited()).await
         {
-            return self.died(reason.text);
+            return self.died(reason);
         }
         OpError::Guest { name: self.name.clone(), operation, source }
     }

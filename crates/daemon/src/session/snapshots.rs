@@ -9,7 +9,7 @@ use crate::error::OpError;
 use crate::handle::{Handle, Request};
 use crate::info::{Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo};
 use crate::registry::{Registry, Workspace};
-use crate::vms::{Progress, SizesOf, SnapshotDiff, VolumeUsage};
+use crate::vms::{Progress, SizesOf, SnapshotDiff, VolumeSizes};
 
 impl Session {
     /// Takes a snapshot of a running workspace, which runs on. The snapshot is durable when this returns. Dropping the
@@ -128,7 +128,7 @@ impl Session {
     }
 }
 
-pub(super) fn fill_in(snapshot: &mut SnapshotInfo, usage: &VolumeUsage) {
+pub(super) fn fill_in(snapshot: &mut SnapshotInfo, usage: &VolumeSizes) {
     if let Some(sizes) = usage.snapshots.get(&snapshot.id) {
         snapshot.used_bytes = Some(sizes.used_bytes);
         snapshot.referenced_bytes = Some(sizes.referenced_bytes);

@@ -57,9 +57,9 @@ impl FakeHost {
             snapshot: about.snapshot.clone(),
             taken_at: about.taken_at,
             resources: branch.resources,
-            image: branch.image.name.clone(),
-            image_id: branch.image.id.clone(),
-            image_virtual_bytes: branch.image.virtual_size,
+            image: branch.base_image.name.clone(),
+            image_id: branch.base_image.id.clone(),
+            image_virtual_bytes: branch.base_image.virtual_size,
             init_mode: "fast".to_owned(),
         };
         let file = File { vm, content: volume.content, memory: volume.memory };

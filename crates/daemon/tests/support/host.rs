@@ -15,8 +15,8 @@ use agentiso_core::resources::Resources;
 use agentiso_core::space::HostSpace;
 use agentiso_daemon::vms::{
     About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, DiskSnapshot, EraseFailure,
-    Exported, HostFacts, ImageFailure, ImageRef, Imported, Origin, SizesOf, SnapshotFailure, SnapshotUsage,
-    SpawnHook, Stray, Target, TemplateInfo, Vm, VmRecord, VmSpec, Vms, VolumeUsage,
+    Exported, HostFacts, ImageFailure, ImageRef, Imported, OnSpawn, Origin, SizesOf, SnapshotFailure,
+    SnapshotSizes, Stray, Target, TemplateInfo, Vm, VmRecord, VmSpec, Vms, VolumeSizes,
 };
 use agentiso_daemon::{Progress, Rung, SnapshotDiff};
 use futures::FutureExt;
@@ -312,7 +312,7 @@ impl FakeHost {
         &self,
         this: Arc<FakeHost>,
         spec: &VmSpec,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         memory: Option<String>,
     ) -> Result<Booted, BootFailure> {
         let _boot_count = BootCount::new(&this);
@@ -333,7 +333,7 @@ impl FakeHost {
         fs::write(spec.run_dir.join("qmp.sock"), "").unwrap();
         let record = self.spawn(&spec.id.to_string());
         let ended_unless_booted = EndOnDrop { host: Arc::clone(&this), pid: Some(record.pid) };
-        spawned(record.clone()).await?;
+        spawned.tell(record.clone()).await?;
         if self.take_fault(Fault::BootHangsAfterSpawn) {
             self.hanging.notify_one();
             std::future::pending::<()>().await;
@@ -401,7 +401,7 @@ impl Vms for FakeVms {
     fn create<'a>(
         &'a self,
         spec: &'a VmSpec,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         async move {
@@ -414,7 +414,7 @@ impl Vms for FakeVms {
     fn start<'a>(
         &'a self,
         spec: &'a VmSpec,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         async move {
@@ -430,7 +430,7 @@ impl Vms for FakeVms {
         &'a self,
         spec: &'a VmSpec,
         snapshot: SnapshotId,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         async move {
@@ -471,7 +471,7 @@ impl Vms for FakeVms {
     fn create_branch<'a>(
         &'a self,
         fork: &'a VmSpec,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         async move {
@@ -635,17 +635,17 @@ impl Vms for FakeVms {
         Vec::new()
     }
 
-    fn volume_usage(&self, spec: &VmSpec, _of: SizesOf) -> Option<VolumeUsage> {
+    fn volume_usage(&self, spec: &VmSpec, _of: SizesOf) -> Option<VolumeSizes> {
         let volume = Volume::load(&spec.data_dir)?;
         let sizes = volume.snapshots.iter().map(|(id, frozen)| {
             let used_bytes = frozen.content.len() as u64;
-            (*id, SnapshotUsage { used_bytes, referenced_bytes: used_bytes })
+            (*id, SnapshotSizes { used_bytes, referenced_bytes: used_bytes })
         });
         let snapshots: std::collections::BTreeMap<_, _> = sizes.collect();
         let frozen: u64 = snapshots.values().map(|sizes| sizes.used_bytes).sum();
         let padding = self.0.padding_bytes.load(Ordering::Relaxed);
         let used_bytes = volume.content.len() as u64 + frozen + padding;
-        Some(VolumeUsage {
+        Some(VolumeSizes {
             used_bytes,
             charged_bytes: used_bytes,
             virtual_bytes: u64::from(spec.resources.disk_gb) << 30,

@@ -6,9 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
-use agentiso_daemon::vms::{
-    BootFailure, ExitReason, GuestAgent, SnapshotFailure, SnapshotTaken, Vm, VmRecord, VmSpec,
-};
+use agentiso_daemon::vms::{BootFailure, GuestAgent, SnapshotFailure, SnapshotTaken, Vm, VmRecord, VmSpec};
 use agentiso_daemon::{Progress, SnapshotDiff};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -99,7 +97,7 @@ impl Vm for FakeVm {
             if self.host.take_fault(Fault::IdentifyFails) {
                 return Err(BootFailure::Failed { reason: "it was told to fail".to_owned() });
             }
-            self.host.identify(self.record.pid, &spec.hostname);
+            self.host.identify(self.record.pid, &spec.identity.hostname);
             Ok(())
         }
         .boxed()
@@ -113,24 +111,24 @@ impl Vm for FakeVm {
         async move { Ok(self.host.go_on(self.record.pid)) }.boxed()
     }
 
-    fn exited(&self) -> BoxFuture<'static, ExitReason> {
+    fn exited(&self) -> BoxFuture<'static, String> {
         let mut exit = self.exit.clone();
         async move {
             let ended = exit.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
             match ended {
-                Some(text) => ExitReason { clean: false, text },
+                Some(text) => text,
                 None => std::future::pending().await,
             }
         }
         .boxed()
     }
 
-    fn shutdown(&self, _grace: Duration) -> BoxFuture<'_, ExitReason> {
+    fn shutdown(&self, _grace: Duration) -> BoxFuture<'_, String> {
         async move {
             let takes = *self.host.shutdown_takes.lock().unwrap();
             tokio::time::sleep(takes).await;
             self.host.kill(self.record.pid, "powered off");
-            ExitReason { clean: true, text: "powered off".to_owned() }
+            "powered off".to_owned()
         }
         .boxed()
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agentiso_protocol::ErrorCode;
 use agentiso_protocol::error::clip;
+use agentiso_vm::AgentFailure;
 use tonic::{Code, Status};
 
 /// A failed call, or a failed attempt to connect.
@@ -119,6 +120,26 @@ impl AgentError {
             Code::Unavailable | Code::Cancelled => Self::Disconnected { call },
             _ if of_transport => Self::Disconnected { call },
             code => Self::violation(call, format!("{code:?}: {}", clip(status.message()))),
+        }
+    }
+}
+
+/// The failure of a call as the daemon and its clients tell it apart.
+impl From<AgentError> for AgentFailure {
+    fn from(error: AgentError) -> Self {
+        let text = error.to_string();
+        match error {
+            AgentError::Guest { code, message } => Self::Refused { code, message },
+            AgentError::TimedOut { after, .. } => Self::Silent { seconds: after.as_secs() },
+            AgentError::RequestTooLarge { .. } => Self::Refused { code: ErrorCode::TooLarge, message: text },
+            AgentError::Unsupported { call } => Self::Unsupported { call },
+            AgentError::Violation { .. } | AgentError::ProtocolMismatch { .. } => {
+                Self::Refused { code: ErrorCode::System, message: text }
+            }
+            AgentError::NotReady { .. }
+            | AgentError::Socket { .. }
+            | AgentError::Disconnected { .. }
+            | AgentError::Source(_) => Self::Broken { reason: text },
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Runs commands in the guest.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
+use agentiso_core::paths::GuestPath;
 use agentiso_protocol::limits;
 use agentiso_protocol::schema::v1;
+use agentiso_vm::{Captured, ExecEvent, ExecOutcome, ExecSpec, OutputStream};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -21,115 +22,6 @@ pub(super) const EXEC_MARGIN: Duration = Duration::from_secs(30);
 
 /// Events waiting for a reader; HTTP/2 holds the guest back beyond that.
 const QUEUED_EVENTS: usize = 4;
-
-/// A command to be run by `/bin/sh -c`, as root, without input, in its own session.
-#[derive(Clone)]
-pub struct ExecSpec {
-    /// The command line.
-    pub shell: Vec<u8>,
-    /// Working directory; `/root` when absent.
-    pub workdir: Option<Vec<u8>>,
-    /// Variables beyond the guest's defaults and the stored ones; they override both.
-    pub env: BTreeMap<String, String>,
-    /// The process group is killed when this has passed.
-    pub timeout: Duration,
-    /// First bytes kept of each output stream.
-    pub head_bytes: u64,
-    /// Last bytes kept of each output stream, beyond the first.
-    pub tail_bytes: u64,
-    /// Whether output is also delivered as it comes.
-    pub stream: bool,
-}
-
-/// Without the values of variables, which may be secrets.
-impl fmt::Debug for ExecSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExecSpec")
-            .field("shell", &String::from_utf8_lossy(&self.shell))
-            .field("workdir", &self.workdir)
-            .field("env", &self.env.keys())
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
-}
-
-impl ExecSpec {
-    /// A command with a time limit and 256 KiB of each stream kept.
-    pub fn new(shell: impl Into<Vec<u8>>, timeout: Duration) -> Self {
-        Self {
-            shell: shell.into(),
-            workdir: None,
-            env: BTreeMap::new(),
-            timeout,
-            head_bytes: 256 * 1024,
-            tail_bytes: 0,
-            stream: false,
-        }
-    }
-}
-
-/// The output stream that a piece belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutputStream {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-}
-
-/// An event of a running command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExecEvent {
-    /// It runs. Only with [`ExecSpec::stream`].
-    Started {
-        /// Process id in the guest.
-        pid: u32,
-    },
-    /// It printed something. Only with [`ExecSpec::stream`].
-    Output {
-        /// The stream it was printed to.
-        stream: OutputStream,
-        /// The printed bytes.
-        data: Bytes,
-    },
-    /// It ended; nothing follows.
-    Exited(ExecOutcome),
-}
-
-/// The kept part of one output stream.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Captured {
-    /// The first bytes.
-    pub head: Bytes,
-    /// The last bytes of what follows the head.
-    pub tail: Bytes,
-    /// The length of all output, kept or not.
-    pub total_bytes: u64,
-}
-
-impl Captured {
-    /// Bytes between head and tail that were not kept.
-    pub fn omitted_bytes(&self) -> u64 {
-        self.total_bytes.saturating_sub((self.head.len() + self.tail.len()) as u64)
-    }
-}
-
-/// The result of a command that ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExecOutcome {
-    /// Set when the shell ended by itself.
-    pub exit_code: Option<i32>,
-    /// Set when a signal ended it.
-    pub signal: Option<i32>,
-    /// Whether its time was up and the process group was killed.
-    pub timed_out: bool,
-    /// Standard output.
-    pub stdout: Captured,
-    /// Standard error.
-    pub stderr: Captured,
-    /// The duration by the guest's clock.
-    pub duration: Duration,
-}
 
 /// A command that was sent to the guest. Dropping it kills the command's process group.
 #[derive(Debug)]
@@ -198,13 +90,13 @@ impl AgentClient {
 }
 
 fn to_wire(spec: ExecSpec) -> Result<v1::ExecRequest, AgentError> {
-    let workdir = spec.workdir.unwrap_or_default();
-    check_command(&spec.shell, &workdir, &spec.env)?;
+    check_command(&spec.command, spec.workdir.as_ref(), &spec.env)?;
     let head_bytes = spec.head_bytes.min(limits::MAX_CAPTURE_BYTES);
-    let timeout_ms = u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX);
+    let timeout_ms =
+        spec.timeout.map_or(u64::MAX, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     Ok(v1::ExecRequest {
-        shell: spec.shell.into(),
-        workdir: workdir.into(),
+        shell: spec.command.into(),
+        workdir: workdir(spec.workdir.as_ref()),
         env: spec.env.into_iter().collect(),
         timeout_ms: timeout_ms.clamp(1, limits::MAX_EXEC_TIMEOUT_MS),
         head_bytes,
@@ -215,14 +107,23 @@ fn to_wire(spec: ExecSpec) -> Result<v1::ExecRequest, AgentError> {
 
 /// Refuses a command that would not fit into a request.
 pub(super) fn check_command(
-    shell: &[u8],
-    workdir: &[u8],
+    command: &str,
+    workdir: Option<&GuestPath>,
     env: &BTreeMap<String, String>,
 ) -> Result<(), AgentError> {
-    too_large("the command", shell.len(), limits::MAX_COMMAND_BYTES)?;
-    too_large("the working directory", workdir.len(), limits::MAX_PATH_BYTES)?;
+    too_large("the command", command.len(), limits::MAX_COMMAND_BYTES)?;
+    too_large(
+        "the working directory",
+        workdir.map_or(0, |path| path.as_str().len()),
+        limits::MAX_PATH_BYTES,
+    )?;
     let environment = env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
     too_large("the environment", environment, limits::MAX_ENV_BYTES)
+}
+
+/// The guest takes an empty path for its default.
+pub(super) fn workdir(path: Option<&GuestPath>) -> Bytes {
+    path.map_or_else(Bytes::new, |path| Bytes::copy_from_slice(path.as_str().as_bytes()))
 }
 
 fn from_wire(event: v1::ExecEvent, wanted: (u64, u64)) -> Result<ExecEvent, AgentError> {

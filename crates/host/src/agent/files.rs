@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agentiso_protocol::schema::v1;
 use agentiso_protocol::{limits, version};
+use agentiso_vm::{DirEntry, DirListing, EntryKind, ListOptions};
 use bytes::{Bytes, BytesMut};
 use tokio::time::timeout;
 use tonic::Streaming;
@@ -25,24 +26,11 @@ const MAX_LISTING_NAME_BYTES: usize = 15 << 20;
 /// The longest file name in Linux.
 const MAX_NAME_BYTES: usize = 255;
 
-/// The kind of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Directory,
-    /// A symbolic link.
-    Symlink,
-    /// A device, pipe or socket.
-    Other,
-}
-
 /// Metadata of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileInfo {
     /// Its kind.
-    pub kind: FileKind,
+    pub kind: EntryKind,
     /// Its size in bytes, as stated by the guest.
     pub size: u64,
     /// Permission bits, at most 07777.
@@ -55,40 +43,6 @@ pub struct FileInfo {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-}
-
-/// One entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirEntry {
-    /// The name as bytes, because Linux does not guarantee UTF-8. In a listing of several levels it is the path below
-    /// the directory.
-    pub name: Vec<u8>,
-    /// Metadata of the entry itself, not of a link's target.
-    pub info: FileInfo,
-}
-
-/// A directory, sorted by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DirListing {
-    /// At most [`limits::MAX_DIR_ENTRIES`].
-    pub entries: Vec<DirEntry>,
-    /// Whether entries were left out.
-    pub truncated: bool,
-}
-
-/// Options for listing a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListOptions<'a> {
-    /// Levels of directories, at least 1.
-    pub depth: u32,
-    /// A pattern: for paths if it contains a slash, else for names. Empty matches everything.
-    pub glob: &'a [u8],
-}
-
-impl Default for ListOptions<'_> {
-    fn default() -> Self {
-        Self { depth: 1, glob: b"" }
-    }
 }
 
 /// A file that is being read. Dropping it ends the transfer.
@@ -177,12 +131,13 @@ impl AgentClient {
     pub async fn list_dir(
         &self,
         path: impl AsRef<[u8]>,
-        options: ListOptions<'_>,
+        options: &ListOptions,
     ) -> Result<DirListing, AgentError> {
         const CALL: &str = "list_dir";
         let path = guest_path(path)?;
-        too_large("the pattern", options.glob.len(), limits::MAX_GLOB_BYTES)?;
-        let plain = options == ListOptions::default();
+        let glob = options.glob.as_deref().unwrap_or_default();
+        too_large("the pattern", glob.len(), limits::MAX_GLOB_BYTES)?;
+        let plain = options.depth == 1 && glob.is_empty();
         if !plain && !self.has_feature(version::LIST_TREES) {
             return Err(AgentError::Unsupported { call: "list_dir with depth or glob" });
         }
@@ -191,7 +146,7 @@ impl AgentClient {
             path,
             limit: limits::MAX_DIR_ENTRIES,
             depth: options.depth,
-            glob: Bytes::copy_from_slice(options.glob),
+            glob: Bytes::copy_from_slice(glob.as_bytes()),
         };
         let mut batches = self.answer(CALL, CALL_DEADLINE, stub.list_dir(request)).await?;
         let listing = async {
@@ -202,13 +157,10 @@ impl AgentClient {
                     break;
                 }
             }
-            Ok(growing.listing)
+            Ok(growing.finish())
         };
         let after = LISTING_DEADLINE;
-        let mut listing =
-            timeout(after, listing).await.unwrap_or(Err(AgentError::TimedOut { call: CALL, after }))?;
-        listing.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(listing)
+        timeout(after, listing).await.unwrap_or(Err(AgentError::TimedOut { call: CALL, after }))
     }
 
     /// Metadata of the file at a path; with `follow` a symbolic link at the end of the path is followed.
@@ -240,7 +192,8 @@ pub(super) async fn next_message<T>(
 /// A listing that still receives batches.
 #[derive(Debug, Default)]
 struct PartialListing {
-    listing: DirListing,
+    entries: Vec<(Vec<u8>, FileInfo)>,
+    truncated: bool,
     name_bytes: usize,
     /// Set by a batch without entries, which must be the last one. Otherwise a guest could send empty batches without
     /// end.
@@ -254,23 +207,37 @@ impl PartialListing {
         const CALL: &str = "list_dir";
         if self.ended
             || self.full
-            || self.listing.entries.len() + batch.entries.len() > limits::MAX_DIR_ENTRIES as usize
+            || self.entries.len() + batch.entries.len() > limits::MAX_DIR_ENTRIES as usize
         {
             return Err(AgentError::violation(CALL, "more entries than requested"));
         }
         self.ended = batch.entries.is_empty();
-        self.listing.truncated |= batch.truncated;
+        self.truncated |= batch.truncated;
         for entry in batch.entries {
             self.name_bytes += entry.name.len();
             if self.name_bytes > MAX_LISTING_NAME_BYTES {
-                self.listing.truncated = true;
+                self.truncated = true;
                 self.full = true;
                 break;
             }
             let name = relative_path(&entry.name, depth)?;
-            self.listing.entries.push(DirEntry { name, info: info(entry.info, CALL)? });
+            self.entries.push((name, info(entry.info, CALL)?));
         }
         Ok(())
+    }
+
+    /// Sorts by the bytes of the names, which Linux does not require to be UTF-8.
+    fn finish(mut self) -> DirListing {
+        self.entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        let entry = |(name, info): (Vec<u8>, FileInfo)| DirEntry {
+            name: String::from_utf8(name)
+                .unwrap_or_else(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()),
+            kind: info.kind,
+            size: info.size,
+            mode: info.mode,
+            modified: info.modified_s,
+        };
+        DirListing { entries: self.entries.into_iter().map(entry).collect(), truncated: self.truncated }
     }
 }
 
@@ -291,10 +258,10 @@ fn relative_path(bytes: &[u8], levels: u32) -> Result<Vec<u8>, AgentError> {
 fn info(info: Option<v1::FileInfo>, call: &'static str) -> Result<FileInfo, AgentError> {
     let info = info.ok_or_else(|| AgentError::violation(call, "the file's attributes are missing"))?;
     let kind = match info.kind() {
-        v1::FileKind::File => FileKind::File,
-        v1::FileKind::Directory => FileKind::Directory,
-        v1::FileKind::Symlink => FileKind::Symlink,
-        v1::FileKind::Other => FileKind::Other,
+        v1::FileKind::File => EntryKind::File,
+        v1::FileKind::Directory => EntryKind::Dir,
+        v1::FileKind::Symlink => EntryKind::Symlink,
+        v1::FileKind::Other => EntryKind::Other,
         v1::FileKind::Unspecified => return Err(AgentError::violation(call, "a file without a type")),
     };
     if info.mode > 0o7777 || info.modified_ns >= 1_000_000_000 {
@@ -337,9 +304,9 @@ mod tests {
         while !wide.full {
             wide.add(more(), 10).expect("it is cut instead");
         }
-        assert!(wide.listing.truncated);
+        assert!(wide.truncated);
         assert!(wide.add(more(), 10).is_err(), "nothing is read any more");
-        assert!(wide.listing.entries.len() * path.len() <= MAX_LISTING_NAME_BYTES);
+        assert!(wide.entries.len() * path.len() <= MAX_LISTING_NAME_BYTES);
     }
 
     #[test]

@@ -1,108 +1,22 @@
 //! Jobs in the guest, commands that may become jobs, and the variables that all commands get.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use agentiso_protocol::limits;
 use agentiso_protocol::schema::v1;
+use agentiso_vm::{Command, ExecOrJob, JobQuery, JobState, JobSummary};
 
 use super::client::{AgentClient, CALL_DEADLINE};
 use super::error::AgentError;
-use super::exec::{Captured, EXEC_MARGIN, captured, check_command};
+use super::exec::{EXEC_MARGIN, captured, check_command, workdir};
 use super::system::too_large;
-
-/// A command that goes on after the call has returned.
-#[derive(Clone)]
-pub struct JobSpec {
-    /// The command line for `/bin/sh -c`.
-    pub shell: Vec<u8>,
-    /// Working directory; `/root` when absent.
-    pub workdir: Option<Vec<u8>>,
-    /// Variables beyond the guest's defaults and the stored ones; they override both.
-    pub env: BTreeMap<String, String>,
-}
-
-/// Without the values of variables, which may be secrets.
-impl fmt::Debug for JobSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JobSpec")
-            .field("shell", &String::from_utf8_lossy(&self.shell))
-            .field("workdir", &self.workdir)
-            .field("env", &self.env.keys())
-            .finish()
-    }
-}
-
-/// A query for the state and output of a job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JobQuery {
-    /// The job's id.
-    pub id: u64,
-    /// Bytes of standard output that the client has already.
-    pub stdout_offset: u64,
-    /// Bytes of standard error that the client has already.
-    pub stderr_offset: u64,
-    /// First bytes wanted of what follows.
-    pub head_bytes: u64,
-    /// Last bytes wanted, beyond the first.
-    pub tail_bytes: u64,
-    /// The longest time to wait for the job to end.
-    pub wait: Duration,
-}
-
-/// The state of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobState {
-    /// Whether it still runs.
-    pub running: bool,
-    /// Set when the shell ended by itself.
-    pub exit_code: Option<i32>,
-    /// Set when a signal ended it.
-    pub signal: Option<i32>,
-    /// Standard output beyond the offset. Without a head if the bytes at the offset were not kept.
-    pub stdout: Captured,
-    /// Standard error beyond the offset.
-    pub stderr: Captured,
-    /// The time since it started, or that it ran, by the guest's clock.
-    pub duration: Duration,
-}
-
-/// One of the jobs that a guest knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobSummary {
-    /// Its id.
-    pub id: u64,
-    /// The beginning of its command.
-    pub shell: Vec<u8>,
-    /// Whether it still runs.
-    pub running: bool,
-    /// Set when the shell ended by itself.
-    pub exit_code: Option<i32>,
-    /// Set when a signal ended it.
-    pub signal: Option<i32>,
-    /// The length of its standard output.
-    pub stdout_bytes: u64,
-    /// The length of its standard error.
-    pub stderr_bytes: u64,
-    /// The time since it started, or that it ran.
-    pub duration: Duration,
-}
-
-/// The result of a command that was waited for only up to a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExecOrJob {
-    /// The job's id, if the command still runs.
-    pub job: Option<u64>,
-    /// Its state, with its output from the beginning.
-    pub state: JobState,
-}
 
 impl AgentClient {
     /// Starts a job. It runs until it ends or is killed, independently of this connection. Returns its id.
-    pub async fn start_job(&self, spec: JobSpec) -> Result<u64, AgentError> {
+    pub async fn start_job(&self, command: Command) -> Result<u64, AgentError> {
         let mut stub = self.stub::<v1::StartJobResponse>();
-        let answer = stub.start_job(to_wire(spec)?);
+        let answer = stub.start_job(to_wire(command)?);
         Ok(self.answer("start_job", CALL_DEADLINE, answer).await?.job_id)
     }
 
@@ -146,7 +60,7 @@ impl AgentClient {
     /// Runs a command and waits for it; after `job_after` it becomes a job. Dropping the future before that kills it.
     pub async fn exec_or_job(
         &self,
-        spec: JobSpec,
+        command: Command,
         job_after: Duration,
         head_bytes: u64,
         tail_bytes: u64,
@@ -156,7 +70,7 @@ impl AgentClient {
         let job_after_ms = u64::try_from(job_after.as_millis()).unwrap_or(u64::MAX);
         let job_after_ms = job_after_ms.clamp(1, limits::MAX_EXEC_TIMEOUT_MS);
         let request = v1::ExecOrJobRequest {
-            command: Some(to_wire(spec)?),
+            command: Some(to_wire(command)?),
             job_after_ms,
             head_bytes: wanted.0,
             tail_bytes: wanted.1,
@@ -184,13 +98,12 @@ impl AgentClient {
     }
 }
 
-fn to_wire(spec: JobSpec) -> Result<v1::StartJobRequest, AgentError> {
-    let workdir = spec.workdir.unwrap_or_default();
-    check_command(&spec.shell, &workdir, &spec.env)?;
+fn to_wire(command: Command) -> Result<v1::StartJobRequest, AgentError> {
+    check_command(&command.command, command.workdir.as_ref(), &command.env)?;
     Ok(v1::StartJobRequest {
-        shell: spec.shell.into(),
-        workdir: workdir.into(),
-        env: spec.env.into_iter().collect(),
+        shell: command.command.into(),
+        workdir: workdir(command.workdir.as_ref()),
+        env: command.env.into_iter().collect(),
     })
 }
 
@@ -228,7 +141,7 @@ fn summary(job: v1::JobSummary) -> Result<JobSummary, AgentError> {
     }
     Ok(JobSummary {
         id: job.job_id,
-        shell: job.shell.to_vec(),
+        command: String::from_utf8_lossy(&job.shell).into_owned(),
         running: job.running,
         exit_code: job.exit_code,
         signal: job.signal,
@@ -242,7 +155,7 @@ fn summary(job: v1::JobSummary) -> Result<JobSummary, AgentError> {
 mod tests {
     use agentiso_protocol::schema::v1;
 
-    use super::{JobSpec, state, summary};
+    use super::{state, summary};
 
     #[test]
     fn contradictory_job_answers_are_refused() {
@@ -260,12 +173,5 @@ mod tests {
         assert!(output(5, 0).is_err() && output(0, 7).is_err() && output(1, 3).is_err());
         let long = v1::JobSummary { shell: vec![0; 201].into(), ..v1::JobSummary::default() };
         assert!(summary(long).is_err());
-    }
-
-    #[test]
-    fn job_debug_text_hides_variable_values() {
-        let env = [("TOKEN".to_owned(), "hush".to_owned())].into();
-        let text = format!("{:?}", JobSpec { shell: b"true".to_vec(), workdir: None, env });
-        assert!(text.contains("TOKEN") && !text.contains("hush"), "{text}");
     }
 }

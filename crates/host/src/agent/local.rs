@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use agentiso_protocol::schema::v1;
 use agentiso_protocol::{limits, version};
+use agentiso_vm::{AgentFailure, LocalConnection};
 use bytes::BytesMut;
+use futures::FutureExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -30,35 +32,6 @@ pub struct LocalListener {
     accepted: Streaming<v1::Accepted>,
 }
 
-/// A connection of a program in the guest. Dropping it early cuts the program off.
-#[derive(Debug)]
-pub struct LocalConnection {
-    /// The bytes from and to the program.
-    pub stream: DuplexStream,
-    /// The guest's uptime when the connection was opened.
-    pub uptime: Duration,
-    carried: Carried,
-}
-
-/// The task that carries the bytes of a connection through the guest.
-#[derive(Debug)]
-pub struct Carried(AbortOnDropHandle<Result<(), AgentError>>);
-
-impl Carried {
-    /// Waits until the program has closed the connection, after our side has ended its output. Fails if the program
-    /// closed it before it had read everything.
-    pub async fn to_the_end(self) -> Result<(), AgentError> {
-        self.0.await.unwrap_or(Err(AgentError::Disconnected { call: CARRY }))
-    }
-}
-
-impl LocalConnection {
-    /// The stream to the program, and a handle that tells when the program has read everything.
-    pub fn into_parts(self) -> (DuplexStream, Carried) {
-        (self.stream, self.carried)
-    }
-}
-
 impl LocalListener {
     /// Waits for the next connection. Fails when the guest has stopped listening.
     pub async fn accept(&mut self) -> Result<LocalConnection, AgentError> {
@@ -68,10 +41,15 @@ impl LocalListener {
         let (stream, theirs) = duplex(BUFFER_BYTES);
         let client = self.client.clone();
         let carrying = tokio::spawn(async move { client.carry(accepted.connection, theirs).await });
+        let carrying = AbortOnDropHandle::new(carrying);
+        let delivered = async move {
+            let carried = carrying.await.unwrap_or(Err(AgentError::Disconnected { call: CARRY }));
+            carried.map_err(AgentFailure::from)
+        };
         Ok(LocalConnection {
             stream,
             uptime: Duration::from_secs(accepted.uptime_secs),
-            carried: Carried(AbortOnDropHandle::new(carrying)),
+            delivered: delivered.boxed(),
         })
     }
 }

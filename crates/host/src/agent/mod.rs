@@ -20,11 +20,10 @@ mod upload;
 
 pub use client::{AgentClient, HandshakeError, Hello};
 pub use error::AgentError;
-pub use exec::{Captured, ExecEvent, ExecOutcome, ExecSpec, ExecStream, OutputStream};
-pub use files::{DirEntry, DirListing, FileInfo, FileKind, FileReader, ListOptions};
-pub use jobs::{ExecOrJob, JobQuery, JobSpec, JobState, JobSummary};
-pub use local::{Carried, LocalConnection, LocalListener};
-pub use system::{AttachRoot, Attached, Identity, InitMode, MemoryInfo, NetworkIdentity, Stage};
+pub use exec::ExecStream;
+pub use files::{FileInfo, FileReader};
+pub use local::LocalListener;
+pub use system::{AttachRoot, Attached, Identity, InitMode, MemoryInfo, Stage};
 pub use trees::TreeReader;
 pub use upload::WriteOptions;
 

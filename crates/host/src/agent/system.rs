@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use agentiso_protocol::limits;
 use agentiso_protocol::schema::v1;
+use agentiso_vm::NetworkIdentity;
 use bytes::Bytes;
 use tokio::time::timeout;
 
@@ -110,21 +111,6 @@ pub struct Identity {
     pub machine_id: String,
     /// The network, if the VM has a network card.
     pub network: Option<NetworkIdentity>,
-}
-
-/// The VM's place in its network.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NetworkIdentity {
-    /// Hardware address.
-    pub mac: [u8; 6],
-    /// Address of the VM.
-    pub address: Ipv4Addr,
-    /// Length of the subnet's prefix.
-    pub prefix: u8,
-    /// Default route.
-    pub gateway: Ipv4Addr,
-    /// Name servers.
-    pub dns: Vec<Ipv4Addr>,
 }
 
 /// Memory as the guest sees it.

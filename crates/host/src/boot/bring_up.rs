@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 use agentiso_core::config;
 use agentiso_core::names::ImageName;
 use agentiso_protocol::ErrorCode;
+use agentiso_vm::Identity;
 use tokio::time::Instant;
 
 use super::error::BootError;
 use super::launch::Launched;
 use crate::agent::{self, AgentClient, AgentError, AttachRoot, InitMode, Stage, limits};
-use crate::spec::Identity;
 
 /// Random bytes given to each guest: enough for the kernel to reseed its generator.
 const ENTROPY_BYTES: usize = 256;

@@ -8,12 +8,13 @@ use std::path::Path;
 
 use agentiso_sys::files::{self, FileError};
 use agentiso_sys::jail::{Cell, Jail, View, give_to, make_readable, uid_of};
+use agentiso_vm::Card;
 
 use super::error::BootError;
 use super::launch::{Host, Start};
 use super::layers;
 use crate::accelerator::Chosen;
-use crate::qemu::argv::{Begin, Card, Given, Layer, Memory};
+use crate::qemu::argv::{Begin, Given, Layer, Memory};
 use crate::qemu::tap;
 
 const KVM_SET: u64 = 1;

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use agentiso_core::names::ImageName;
 use agentiso_sys::files::FileError;
 use agentiso_sys::process::SpawnError;
+use agentiso_vm::{BootFailure, Rung, Unrecorded};
 use thiserror::Error;
 
 use super::init::IMAGE_INIT;
 use crate::agent::AgentError;
 use crate::disk::DiskError;
 use crate::qmp::QmpError;
-use crate::spec::Rung;
 use crate::vm::ExitReason;
 
 #[derive(Debug, Error)]
@@ -50,6 +50,8 @@ pub enum BootError {
          an init, such as debian-system, or set vm.init_mode to \"fast\""
     )]
     NoInit { image: ImageName },
+    #[error(transparent)]
+    Unrecorded(#[from] Unrecorded),
     #[error("the {rung} failed: {source}")]
     Rung { rung: Rung, source: Box<BootError> },
 }
@@ -64,7 +66,8 @@ impl BootError {
             | Self::Entropy(_)
             | Self::Spawn(_)
             | Self::NoInit { .. }
-            | Self::NotGone { .. } => false,
+            | Self::NotGone { .. }
+            | Self::Unrecorded(_) => false,
             Self::Qmp(_)
             | Self::Died { .. }
             | Self::Agent { .. }
@@ -99,7 +102,8 @@ impl BootError {
             | Self::Agent { .. }
             | Self::TimedOut { .. }
             | Self::NoInit { .. }
-            | Self::NotGone { .. } => false,
+            | Self::NotGone { .. }
+            | Self::Unrecorded(_) => false,
         }
     }
 
@@ -120,7 +124,29 @@ impl BootError {
             | Self::RootSize { .. }
             | Self::NotRooted
             | Self::NoInit { .. }
-            | Self::NotGone { .. } => false,
+            | Self::NotGone { .. }
+            | Self::Unrecorded(_) => false,
+        }
+    }
+
+    /// Whether another attempt would fail in the same way.
+    fn is_lasting(&self) -> bool {
+        match self {
+            // An error of the host's file system may pass.
+            Self::Disk(error) => !matches!(error, DiskError::File(_)),
+            Self::SocketPath { .. } | Self::NoInit { .. } => true,
+            Self::Rung { source, .. } => source.is_lasting(),
+            Self::File(_)
+            | Self::Entropy(_)
+            | Self::Spawn(_)
+            | Self::Qmp(_)
+            | Self::Died { .. }
+            | Self::Agent { .. }
+            | Self::TimedOut { .. }
+            | Self::RootSize { .. }
+            | Self::NotRooted
+            | Self::NotGone { .. }
+            | Self::Unrecorded(_) => false,
         }
     }
 
@@ -139,7 +165,25 @@ impl BootError {
             | Self::RootSize { .. }
             | Self::NotRooted
             | Self::NoInit { .. }
-            | Self::NotGone { .. } => false,
+            | Self::NotGone { .. }
+            | Self::Unrecorded(_) => false,
+        }
+    }
+}
+
+/// The failure of a boot as the daemon and its clients tell it apart.
+impl From<BootError> for BootFailure {
+    fn from(error: BootError) -> Self {
+        if let BootError::Unrecorded(unrecorded) = error {
+            return Self::Unrecorded(unrecorded);
+        }
+        let reason = error.to_string();
+        if error.is_out_of_space() {
+            Self::NoSpace { what: reason }
+        } else if error.is_lasting() {
+            Self::Lasting { reason }
+        } else {
+            Self::Failed { reason }
         }
     }
 }
@@ -148,5 +192,39 @@ fn quoted(console_tail: &str) -> String {
     match console_tail.trim() {
         "" => String::new(),
         tail => format!("; the console ends with:\n{tail}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn boxed(source: BootError) -> Box<BootError> {
+        Box::new(source)
+    }
+
+    #[test]
+    fn failures_that_need_a_person_are_lasting() {
+        let image = ImageName::parse("debian-minimal").unwrap();
+        let small = DiskError::TooSmall { image: "debian-dev".to_owned(), wanted_gib: 1, needed_gib: 2 };
+        for error in [BootError::NoInit { image }, small.into()] {
+            let text = error.to_string();
+            let wrapped = BootError::Rung { rung: Rung::ColdBoot, source: boxed(error) };
+            assert!(matches!(wrapped.into(), BootFailure::Lasting { reason } if reason.contains(&text)));
+        }
+    }
+
+    #[test]
+    fn late_guest_may_answer_another_time() {
+        let late = BootError::TimedOut { seconds: 60, console_tail: String::new() };
+        assert!(matches!(late.into(), BootFailure::Failed { .. }));
+    }
+
+    #[test]
+    fn refused_record_keeps_its_own_cause() {
+        let cause = std::io::Error::other("the ledger is read-only");
+        let failure = BootFailure::from(BootError::from(Unrecorded(cause.into())));
+        let BootFailure::Unrecorded(Unrecorded(kept)) = failure else { panic!("{failure}") };
+        assert!(kept.downcast::<std::io::Error>().is_ok());
     }
 }

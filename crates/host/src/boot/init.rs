@@ -8,10 +8,10 @@ use std::path::Path;
 use agentiso_core::config::InitMode;
 use agentiso_diff::ext4::{Ext4Error, FileSystem, Kind};
 use agentiso_diff::qcow2::{Chain, Qcow2Error};
+use agentiso_vm::BaseImage;
 use thiserror::Error;
 
 use super::error::BootError;
-use crate::spec::BaseImage;
 
 /// The path at which the agent looks for an image's init.
 pub const IMAGE_INIT: &str = "/sbin/init";

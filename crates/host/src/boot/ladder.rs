@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use agentiso_sys::Progress;
 use agentiso_sys::files;
+use agentiso_vm::{OnSpawn, Rung, VmSpec};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
@@ -18,11 +19,11 @@ use super::error::BootError;
 use super::init::refuse_missing_init;
 use super::launch::{Host, Launched, Spawned, Start, agent_socket};
 use super::layers;
+use crate::Booted;
 use crate::agent::AgentClient;
 use crate::disk::{Backing, DiskError, Qcow2Storage, Storage};
 use crate::qemu::argv::{Begin, Memory};
 use crate::qmp::Event;
-use crate::spec::{Booted, Rung, VmSpec};
 use crate::templates::Templates;
 use crate::templates::keeper::Wanted;
 use crate::templates::stage_fits;
@@ -47,6 +48,7 @@ pub(crate) struct Ladder<'a> {
     pub(crate) host: &'a Host,
     pub(crate) templates: &'a Templates,
     pub(crate) spec: &'a VmSpec,
+    pub(crate) spawned: &'a OnSpawn,
     pub(crate) progress: &'a Progress,
 }
 
@@ -70,17 +72,17 @@ impl Ladder<'_> {
             let attempt = self.restore(&template, Rung::ImageTemplate, Disk::Fresh(backing));
             if let Some(vm) = self.fall_through(&template, Rung::ImageTemplate, attempt.await)? {
                 made.keep();
-                return Ok(Booted::new(vm, Rung::ImageTemplate, began));
+                return Ok(booted(vm, Rung::ImageTemplate, began));
             }
         }
-        let booted = self.any_disk(began, || Disk::Fresh(spec.backing())).await;
-        if would_profit_from_template(&booted) {
+        let started = self.any_disk(began, || Disk::Fresh((&spec.base_image).into())).await;
+        if would_profit_from_template(&started) {
             // Made while this VM is already in use, so that the next one need not wait for it.
             self.templates.want(wanted);
         }
-        let booted = booted?;
+        let started = started?;
         made.keep();
-        Ok(booted)
+        Ok(started)
     }
 
     /// Starts a VM from its existing disk.
@@ -98,7 +100,7 @@ impl Ladder<'_> {
         let began = Instant::now();
         let lost = match memory {
             Ok(memory) => match self.restore(&memory, Rung::Memory, Disk::Own).await {
-                Ok(vm) => return Ok(Booted::new(vm, Rung::Memory, began)),
+                Ok(vm) => return Ok(booted(vm, Rung::Memory, began)),
                 Err(error) if error.is_worth_another_try() => error.to_string(),
                 Err(error) => return Err(at(Rung::Memory)(error)),
             },
@@ -113,19 +115,19 @@ impl Ladder<'_> {
 
     /// The rungs that work with any disk.
     async fn any_disk(&self, began: Instant, disk: impl Fn() -> Disk) -> Result<Booted, BootError> {
-        let wanted = Wanted::bare(self.spec.shape());
+        let wanted = Wanted::bare(self.spec.resources.into());
         if let Some(template) = self.templates.find(&wanted).await {
             let attempt = self.restore(&template, Rung::BareTemplate, disk());
             if let Some(vm) = self.fall_through(&template, Rung::BareTemplate, attempt.await)? {
-                return Ok(Booted::new(vm, Rung::BareTemplate, began));
+                return Ok(booted(vm, Rung::BareTemplate, began));
             }
         }
         self.progress.report("booting: there is no template for this size yet", Some(0.2));
-        let booted = self.boot(disk()).await;
-        if would_profit_from_template(&booted) {
+        let vm = self.boot(disk()).await;
+        if would_profit_from_template(&vm) {
             self.templates.want(wanted);
         }
-        Ok(Booted::new(booted.map_err(at(Rung::ColdBoot))?, Rung::ColdBoot, began))
+        Ok(booted(vm.map_err(at(Rung::ColdBoot))?, Rung::ColdBoot, began))
     }
 
     /// A VM, or `None` if the next rung should be tried.
@@ -242,7 +244,7 @@ impl Ladder<'_> {
         let layers = layers::of(&spec.data_dir).await?;
         Ok(Start {
             id: spec.id,
-            shape: spec.shape(),
+            shape: spec.resources.into(),
             memory,
             begin,
             layers,
@@ -256,9 +258,15 @@ impl Ladder<'_> {
     /// Waits until QEMU answers. Meanwhile its identity is recorded, before anything depends on it.
     async fn answering(&self, spawned: Spawned) -> Result<Launched, BootError> {
         let record = spawned.process().record().clone();
-        let ((), launched) = tokio::join!(self.spec.on_spawn.tell(record), spawned.answering());
-        launched
+        let recording = async { Ok(self.spawned.tell(record).await?) };
+        // A VM that is in no record must not come up.
+        let ((), launched) = tokio::try_join!(recording, spawned.answering())?;
+        Ok(launched)
     }
+}
+
+fn booted(vm: Vm, rung: Rung, began: Instant) -> Booted {
+    Booted { vm, rung, boot_time: began.elapsed(), warning: None }
 }
 
 /// Takes ownership of a VM that is up.
@@ -299,7 +307,13 @@ fn would_profit_from_template<T>(booted: &Result<T, BootError>) -> bool {
 }
 
 fn at(rung: Rung) -> impl Fn(BootError) -> BootError {
-    move |source| BootError::Rung { rung, source: Box::new(source) }
+    move |source| {
+        // A process that cannot be recorded is no fault of the rung.
+        if matches!(source, BootError::Unrecorded(_)) {
+            return source;
+        }
+        BootError::Rung { rung, source: Box::new(source) }
+    }
 }
 
 fn refuse_small_disk(spec: &VmSpec) -> Result<(), DiskError> {

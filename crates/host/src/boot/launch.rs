@@ -11,13 +11,14 @@ use agentiso_sys::cgroup::Cgroups;
 use agentiso_sys::files::{self, FileError};
 use agentiso_sys::jail::Jail;
 use agentiso_sys::process::{Launch, Priority, Process};
+use agentiso_vm::Card;
 use tokio::sync::broadcast;
 
 use super::console;
 use super::equipment::Equipment;
 use super::error::BootError;
 use crate::accelerator::Chosen;
-use crate::qemu::argv::{Begin, Card, Memory, Shape, Vm, argv};
+use crate::qemu::argv::{Begin, Memory, Shape, Vm, argv};
 use crate::qemu::version::Qemu;
 use crate::qmp::{Event, QmpClient};
 use crate::vm::{ExitReason, Recorder, Source, make_pipe};

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use agentiso_sys::files::FileError;
 use agentiso_sys::process::JailedError;
+use agentiso_vm::CarryFailure;
 use thiserror::Error;
 
 use super::manifest::FORMAT;
@@ -86,4 +87,25 @@ pub enum Flaw {
     Damaged(JailedError),
     #[error("its memory cannot be used: {0}")]
     Memory(String),
+}
+
+/// The failure as the daemon and its clients tell it apart.
+impl From<CarryError> for CarryFailure {
+    fn from(error: CarryError) -> Self {
+        let reason = error.to_string();
+        if error.is_out_of_space() {
+            return Self::NoSpace { what: reason };
+        }
+        match error {
+            CarryError::Exists(path) => Self::Exists { path },
+            CarryError::Flawed { .. } => Self::Unusable { reason },
+            CarryError::File(_)
+            | CarryError::Disk(_)
+            | CarryError::Convert(_)
+            | CarryError::Memory(_)
+            | CarryError::Changed(_)
+            | CarryError::NoRoom { .. }
+            | CarryError::Cancelled => Self::Failed { reason },
+        }
+    }
 }

@@ -3,33 +3,24 @@
 use std::path::{Path, PathBuf};
 
 use agentiso_core::config::InitMode;
-use agentiso_core::names::{SnapshotName, WorkspaceName};
 use agentiso_sys::Progress;
 use agentiso_sys::cgroup::Cgroups;
 use agentiso_sys::files::{self, FileError};
 use agentiso_sys::jail::Jail;
+use agentiso_vm::{About, Exported, Facts, Target, VmSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::disk::flatten;
 use super::error::CarryError;
-use super::manifest::{FORMAT, Facts, Manifest, Member, MemberSize};
+use super::manifest::{FORMAT, Manifest, Member, MemberSize};
 use super::meter::Meter;
 use super::pack::{Sources, pack};
-use super::target::Target;
+use super::target::refuse_existing;
 use crate::disk::{Qcow2Storage, Storage};
 use crate::hypervisor::Hypervisor;
 use crate::snapshot::memory;
-use crate::spec::VmSpec;
 use crate::templates::key::Inputs;
 use crate::templates::manifest as template;
-
-/// The name and time of a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
-    pub workspace: WorkspaceName,
-    pub snapshot: SnapshotName,
-    pub taken_at: jiff::Timestamp,
-}
 
 /// The files of a snapshot. They must not change while it is exported.
 #[derive(Clone, Copy, Debug)]
@@ -44,15 +35,6 @@ pub struct Source<'a> {
     pub jail: Jail,
     /// The cgroups in which that program gets its own group; `None` for no group.
     pub cgroups: Option<&'a Cgroups>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exported {
-    pub has_memory: bool,
-    /// The size of the disk and the memory together.
-    pub content_bytes: u64,
-    /// The size of the exported file.
-    pub file_bytes: u64,
 }
 
 impl Hypervisor {
@@ -94,7 +76,7 @@ pub async fn export(
     target: &Target,
     progress: &Progress,
 ) -> Result<Exported, CarryError> {
-    target.refuse_existing()?;
+    refuse_existing(target)?;
     let memory = source.memory.map(inputs_of).transpose()?;
     progress.report("reading the disk", None);
     let disk = Scratch(source.scratch.join(format!(".export-{}.qcow2", uuid::Uuid::new_v4().simple())));

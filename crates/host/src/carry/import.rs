@@ -9,19 +9,19 @@ use agentiso_sys::Progress;
 use agentiso_sys::cgroup::Cgroups;
 use agentiso_sys::files::{self, FileError};
 use agentiso_sys::jail::Jail;
+use agentiso_vm::{Arrival, Imported, VmSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::disk;
 use super::error::{CarryError, Flaw};
 use super::export::init_mode;
 use super::import_dir::ImportDir;
-use super::manifest::{Facts, Manifest};
+use super::manifest::Manifest;
 use super::meter::Meter;
 use super::unpack::{self, MemberPaths};
 use crate::disk::{DISK_FILE, Qcow2Storage, Storage};
 use crate::hypervisor::Hypervisor;
 use crate::snapshot::memory;
-use crate::spec::VmSpec;
 use crate::templates::differences::differences;
 use crate::templates::key::HostInputs;
 use crate::templates::manifest as template;
@@ -40,25 +40,6 @@ pub struct Import<'a> {
     pub jail: Jail,
     /// The cgroups in which that program gets its own group; `None` for no group.
     pub cgroups: Option<&'a Cgroups>,
-}
-
-/// The file that a new workspace is imported from.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival<'a> {
-    pub file: &'a Path,
-    /// The id of the imported snapshot.
-    pub snapshot: SnapshotId,
-    pub with_memory: bool,
-}
-
-/// A volume whose head and only snapshot have the imported content.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Imported {
-    pub vm: Facts,
-    /// Whether its memory was imported.
-    pub has_memory: bool,
-    /// The reason why the memory in the file was not imported, or another difference between the hosts.
-    pub warning: Option<String>,
 }
 
 impl Hypervisor {

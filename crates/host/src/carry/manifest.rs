@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
 use agentiso_core::resources::Resources;
+use agentiso_vm::{Carried, Facts};
 use serde::{Deserialize, Serialize};
 
 use super::error::Flaw;
@@ -37,21 +37,6 @@ fn largest_disk(virtual_bytes: u64) -> u64 {
     virtual_bytes + virtual_bytes / 4096 + (4 << 20)
 }
 
-/// The workspace and snapshot in a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
-    pub workspace: WorkspaceName,
-    pub snapshot: SnapshotName,
-    pub taken_at: jiff::Timestamp,
-    pub resources: Resources,
-    /// The image its disk was made from. The file holds the whole disk, so an import does not need the image.
-    pub image: ImageName,
-    pub image_id: String,
-    pub image_virtual_bytes: u64,
-    /// The guest's init mode when it booted.
-    pub init_mode: String,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub format: u32,
@@ -64,6 +49,12 @@ pub struct Manifest {
     pub memory: Option<Inputs>,
     /// The members after the manifest, in this order.
     pub members: Vec<MemberSize>,
+}
+
+impl From<Manifest> for Carried {
+    fn from(manifest: Manifest) -> Self {
+        Self { has_memory: manifest.has_memory(), content_bytes: manifest.content_bytes(), vm: manifest.vm }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -214,6 +205,8 @@ impl Hashes {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
+
     use super::*;
     use crate::qemu::argv::Shape;
     use crate::templates::key::tests::host_inputs;

@@ -31,7 +31,6 @@ mod target;
 mod unpack;
 
 pub use error::{CarryError, Flaw};
-pub use export::{About, Exported, Source, export};
-pub use import::{Arrival, Import, Imported, import, look};
-pub use manifest::{FORMAT, Facts, Manifest, Member, MemberSize};
-pub use target::Target;
+pub use export::{Source, export};
+pub use import::{Import, import, look};
+pub use manifest::{FORMAT, Manifest, Member, MemberSize};

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use agentiso_sys::files::FileError;
 use agentiso_sys::hex;
+use agentiso_vm::Target;
 use sha2::{Digest, Sha256};
 
 use super::error::CarryError;
 use super::manifest::{HASHES, Hashes, MANIFEST, Manifest, Member};
 use super::meter::Meter;
-use super::target::{Target, Unnamed};
+use super::target::Unnamed;
 
 /// Level 1 compresses memory and disks to a fifth. Higher levels take several times as long for a few percent.
 const LEVEL: i32 = 1;

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use agentiso_sys::files::{self, FileError};
+use agentiso_vm::Target;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
 use rustix::io::Errno;
 
@@ -15,30 +16,21 @@ use super::error::CarryError;
 /// The file holds the memory of a VM, so only its owner may read it.
 const PRIVATE: u32 = 0o600;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    pub path: PathBuf,
-    /// Whether an existing file may be replaced.
-    pub replace: bool,
+/// Refuses a target that cannot be written, before any work is done.
+pub(super) fn refuse_existing(target: &Target) -> Result<(), CarryError> {
+    match target.path.symlink_metadata() {
+        Ok(found) if found.is_dir() || !target.replace => Err(CarryError::Exists(target.path.clone())),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
-impl Target {
-    /// Refuses a target that cannot be written, before any work is done.
-    pub(super) fn refuse_existing(&self) -> Result<(), CarryError> {
-        match self.path.symlink_metadata() {
-            Ok(found) if found.is_dir() || !self.replace => Err(CarryError::Exists(self.path.clone())),
-            Ok(_) | Err(_) => Ok(()),
-        }
-    }
+fn parent(target: &Target) -> &Path {
+    target.path.parent().unwrap_or(Path::new("/"))
+}
 
-    fn parent(&self) -> &Path {
-        self.path.parent().unwrap_or(Path::new("/"))
-    }
-
-    fn temporary(&self) -> PathBuf {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        self.parent().join(format!(".{name}.{}", uuid::Uuid::new_v4().simple()))
-    }
+fn temporary(target: &Target) -> PathBuf {
+    let name = target.path.file_name().unwrap_or_default().to_string_lossy();
+    parent(target).join(format!(".{name}.{}", uuid::Uuid::new_v4().simple()))
 }
 
 /// A file that does not have its name yet. It is removed on drop unless it was published. Where the file system allows
@@ -53,11 +45,11 @@ pub(super) struct Unnamed {
 
 impl Unnamed {
     pub(super) fn create(target: &Target) -> Result<Self, CarryError> {
-        target.refuse_existing()?;
-        if let Ok(file) = nameless(target.parent()) {
+        refuse_existing(target)?;
+        if let Ok(file) = nameless(parent(target)) {
             return Ok(Self { target: target.clone(), file, temporary: None });
         }
-        let temporary = target.temporary();
+        let temporary = temporary(target);
         let file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&temporary);
         let file = file.map_err(FileError::at("write", &target.path))?;
         Ok(Self { target: target.clone(), file, temporary: Some(temporary) })
@@ -72,7 +64,7 @@ impl Unnamed {
         let temporary = match self.temporary.clone() {
             Some(temporary) => temporary,
             None => {
-                let temporary = target.temporary();
+                let temporary = temporary(&target);
                 give_name(&self.file, &temporary).map_err(failed())?;
                 self.temporary = Some(temporary.clone());
                 temporary
@@ -84,12 +76,12 @@ impl Unnamed {
             Err(Errno::EXIST) => return Err(CarryError::Exists(target.path)),
             // This file system cannot refuse to replace a file, so the check from before has to do.
             Err(Errno::INVAL | Errno::NOSYS) => {
-                target.refuse_existing()?;
+                refuse_existing(&target)?;
                 fs::rename(&temporary, &target.path).map_err(failed())?;
             }
             Err(error) => return Err(failed()(error.into()).into()),
         }
-        files::sync_dir(target.parent())?;
+        files::sync_dir(parent(&target))?;
         Ok(bytes)
     }
 }
@@ -147,7 +139,7 @@ mod tests {
     fn temporarily_named_file_is_renamed_or_removed() {
         let dir = tempfile::tempdir().unwrap();
         let target = Target { path: dir.path().join("x"), replace: false };
-        let temporary = target.temporary();
+        let temporary = temporary(&target);
         let named = |path: &Path| Unnamed {
             target: target.clone(),
             file: File::create(path).unwrap(),

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use agentiso_sys::Progress;
+use agentiso_vm::Target;
 use proptest::prelude::*;
 use tar::EntryType;
 use tempfile::TempDir;
@@ -11,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::carry::manifest::tests::manifest;
 use crate::carry::pack::pack;
-use crate::carry::target::Target;
 
 const DISK: &[u8] = b"the disk";
 const STATE: &[u8] = b"the devices";

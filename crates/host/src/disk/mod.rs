@@ -33,7 +33,5 @@ pub use graph::LayerInfo;
 pub use layer_name::{DISK_FILE, LayerName};
 pub use layers::{Layers, TreeBytes};
 pub use qcow2::Qcow2Storage;
-pub use storage::{
-    Backing, DiskSnapshot, Keyframe, KeyframeDue, Merge, Pivot, SizesOf, SnapshotSizes, Storage, VolumeSizes,
-};
+pub use storage::{Backing, Keyframe, KeyframeDue, Merge, Pivot, Storage};
 pub use volume::VOLUME_FILE;

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_sys::files::{self, FileError};
+use agentiso_vm::{DiskSnapshot, SizesOf, VolumeSizes};
 use tokio_util::sync::CancellationToken;
 
 use super::copies;
@@ -30,7 +31,6 @@ use super::qcow2_commit::{combine, commit};
 use super::qcow2_header::{Header, HeaderError, change_backing, create_overlay};
 use super::qcow2_lock::is_open;
 use super::qcow2_map::Map;
-use super::storage::{DiskSnapshot, SizesOf, VolumeSizes};
 use super::volume::VOLUME_FILE;
 
 #[derive(Clone, Copy, Debug, Default)]

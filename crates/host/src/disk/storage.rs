@@ -11,11 +11,11 @@
 //!
 //! Only one caller at a time may use a directory.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_vm::{BaseImage, VolumeSizes};
 use tokio_util::sync::CancellationToken;
 
 use super::error::DiskError;
@@ -27,6 +27,12 @@ pub struct Backing {
     pub name: String,
     /// The lowest layer first. Each other layer has the one before it as its backing file.
     pub layers: Vec<PathBuf>,
+}
+
+impl From<&BaseImage> for Backing {
+    fn from(image: &BaseImage) -> Self {
+        Self { name: image.name.to_string(), layers: vec![image.disk.clone()] }
+    }
 }
 
 /// A begun snapshot: the VM has to continue in another file.
@@ -87,46 +93,6 @@ impl KeyframeDue {
     pub const fn after(layers: usize) -> Self {
         Self { layers, most_bytes: u64::MAX }
     }
-}
-
-/// The snapshots whose sizes are computed besides the volume's own. Each takes a look at the layers' tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SizesOf {
-    NoSnapshot,
-    Snapshot(SnapshotId),
-    All,
-}
-
-/// A snapshot as the volume's record lists it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskSnapshot {
-    pub id: SnapshotId,
-    /// The nearest snapshot below it.
-    pub parent: Option<SnapshotId>,
-    pub has_memory: bool,
-    /// It was begun after the volume was last settled, so the caller may not know of it.
-    pub unconfirmed: bool,
-}
-
-/// The sizes of a volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VolumeSizes {
-    /// The space that deleting the volume would free, without the image and layers shared with forks.
-    pub used_bytes: u64,
-    /// The space that counts towards the limit: everything that was written for this volume, shared with forks or not,
-    /// but nothing that it inherited as a fork.
-    pub charged_bytes: u64,
-    /// The size that the guest sees.
-    pub virtual_bytes: u64,
-    pub snapshots: BTreeMap<SnapshotId, SnapshotSizes>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SnapshotSizes {
-    /// The space that deleting the snapshot would free.
-    pub used_bytes: u64,
-    /// The space of everything it needs, shared or not, without the image.
-    pub referenced_bytes: u64,
 }
 
 /// Operations on volumes. Each workspace has one directory for its volume, which the caller makes.

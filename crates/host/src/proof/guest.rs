@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use agentiso_vm::{ExecSpec, VmSpec};
+
 use super::verdict::Finding;
-use crate::agent::ExecSpec;
-use crate::spec::VmSpec;
 use crate::vm::Vm;
 
 /// The slowest question waits twenty seconds for a process, in an emulated guest on a busy host.
@@ -31,7 +31,7 @@ impl Guest<'_> {
     /// Runs a command, which must succeed, and returns its trimmed output.
     pub(super) async fn sh(&self, command: &str) -> Result<String, Finding> {
         let agent = self.vm.agent().await?;
-        let outcome = agent.exec(ExecSpec::new(command, QUESTION_DEADLINE)).await?.outcome().await?;
+        let outcome = agent.exec(ExecSpec::shell(command).within(QUESTION_DEADLINE)).await?.outcome().await?;
         let stdout = String::from_utf8_lossy(&outcome.stdout.head);
         if outcome.exit_code == Some(0) {
             return Ok(stdout.trim().to_owned());

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use agentiso_core::address::format_mac;
+use agentiso_vm::{Identity, NetworkIdentity};
 
 use super::guest::Guest;
 use super::verdict::Finding;
-use crate::agent::NetworkIdentity;
-use crate::spec::Identity;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObservedIdentity {

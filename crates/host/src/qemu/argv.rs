@@ -12,6 +12,8 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::WorkspaceId;
+use agentiso_core::resources::Resources;
+use agentiso_vm::Card;
 use serde_json::{Value, json};
 
 use super::ram;
@@ -50,6 +52,12 @@ pub struct Shape {
     pub memory_mb: u32,
 }
 
+impl From<Resources> for Shape {
+    fn from(resources: Resources) -> Self {
+        Self { vcpus: resources.vcpus, memory_mb: resources.memory_mb }
+    }
+}
+
 /// The backing of the guest's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Memory {
@@ -59,15 +67,6 @@ pub enum Memory {
     Recorded(PathBuf),
     /// A template's file, mapped copy-on-write: pages that no VM has changed are in the host's memory once.
     Template(PathBuf),
-}
-
-/// The connection of the network card.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Card {
-    /// A socket on which the gateway listens, now or later.
-    Socket(PathBuf),
-    /// An existing TAP device.
-    Tap(String),
 }
 
 /// A file that QEMU is given open, because it cannot open it itself. QEMU knows it as a set of descriptors.

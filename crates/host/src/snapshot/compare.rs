@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_diff::ext4::Kind;
 use agentiso_diff::qcow2::{Chain, Qcow2Error};
 use agentiso_diff::{DiffOptions, Difference, PathDiff, Watch, diff_paths};
+use agentiso_vm::{ChangedPath, ChangedPaths, SnapshotDiff};
 use tokio_util::sync::CancellationToken;
 
 use super::error::SnapshotError;
@@ -20,15 +22,6 @@ const MAX_COMPARED: u64 = 512 << 20;
 /// has crafted could take any time.
 const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// The difference between two disks.
-#[derive(Debug)]
-pub struct Comparison {
-    /// Bytes in blocks that were written since the snapshot.
-    pub changed_bytes: u64,
-    /// The paths that differ, or the reason why the two file systems cannot be compared.
-    pub paths: Result<PathDiff, String>,
-}
-
 /// Compares a snapshot with another state of the same volume: another snapshot, or the head while the VM is down.
 /// Returns soon when it is cancelled or the future is dropped.
 pub(crate) async fn compare(
@@ -36,7 +29,7 @@ pub(crate) async fn compare(
     snapshot: SnapshotId,
     with: Option<SnapshotId>,
     cancelled: &CancellationToken,
-) -> Result<Comparison, SnapshotError> {
+) -> Result<SnapshotDiff, SnapshotError> {
     let (old, new) = (top(dir, Some(snapshot)).await?, top(dir, with).await?);
     let stop = Stop::default();
     let mut comparing = tokio::task::spawn_blocking({
@@ -70,7 +63,7 @@ impl Drop for Stop {
     }
 }
 
-fn between(old: &Path, new: &Path, stop: &AtomicBool) -> Result<Comparison, Qcow2Error> {
+fn between(old: &Path, new: &Path, stop: &AtomicBool) -> Result<SnapshotDiff, Qcow2Error> {
     let deadline = Some(Instant::now() + MAX_TIME);
     let (old, new) = (Chain::open(old)?, Chain::open(new)?);
     // A keyframe holds the same bytes as other layers in another file, so the bytes are compared.
@@ -83,6 +76,31 @@ fn between(old: &Path, new: &Path, stop: &AtomicBool) -> Result<Comparison, Qcow
         cancelled: Some(stop),
         ..DiffOptions::default()
     };
-    let paths = diff_paths(&old, &new, &options).map_err(|error| error.to_string());
-    Ok(Comparison { changed_bytes: difference.bytes(), paths })
+    let (paths, paths_unknown) = match diff_paths(&old, &new, &options) {
+        Ok(paths) => (Some(changed_paths(paths)), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    Ok(SnapshotDiff { changed_bytes: difference.bytes(), paths, paths_unknown })
+}
+
+fn changed_paths(diff: PathDiff) -> ChangedPaths {
+    let all = |paths: Vec<agentiso_diff::ChangedPath>| paths.iter().map(changed_path).collect();
+    ChangedPaths {
+        added: all(diff.added),
+        modified: all(diff.modified),
+        removed: all(diff.removed),
+        added_total: diff.counts.added,
+        modified_total: diff.counts.modified,
+        removed_total: diff.counts.removed,
+    }
+}
+
+fn changed_path(changed: &agentiso_diff::ChangedPath) -> ChangedPath {
+    let kind = match changed.kind {
+        Kind::File => "file",
+        Kind::Directory => "dir",
+        Kind::Symlink => "symlink",
+        Kind::CharacterDevice | Kind::BlockDevice | Kind::Pipe | Kind::Socket => "other",
+    };
+    ChangedPath { path: changed.lossy().into_owned(), kind: kind.to_owned(), size: changed.size }
 }

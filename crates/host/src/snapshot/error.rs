@@ -2,6 +2,7 @@
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_sys::files::FileError;
+use agentiso_vm::SnapshotFailure;
 use thiserror::Error;
 
 use crate::agent::AgentError;
@@ -43,6 +44,16 @@ impl SnapshotError {
             | Self::Quit
             | Self::Unreadable
             | Self::Compare { .. } => false,
+        }
+    }
+}
+
+/// The failure as the daemon and its clients tell it apart.
+impl From<SnapshotError> for SnapshotFailure {
+    fn from(error: SnapshotError) -> Self {
+        match error.is_out_of_space() {
+            true => Self::NoSpace { what: error.to_string() },
+            false => Self::Failed { reason: error.to_string() },
         }
     }
 }

@@ -16,6 +16,5 @@ pub(crate) mod memory;
 mod stream;
 pub(crate) mod take;
 
-pub use compare::Comparison;
 pub use error::SnapshotError;
 pub(crate) use stream::bytes_while_copying;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use agentiso_core::ids::SnapshotId;
 use agentiso_sys::Progress;
 use agentiso_sys::fault;
+use agentiso_vm::VmSpec;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::TryRecvError;
 use tokio::time::Instant;
@@ -17,7 +18,6 @@ use crate::boot::launch::Host;
 use crate::disk::qcow2_header::Header;
 use crate::disk::{DiskError, Pivot, Qcow2Storage, Storage};
 use crate::qmp::{Event, QmpClient, QmpError, node_name};
-use crate::spec::VmSpec;
 use crate::templates::key::HostInputs;
 use crate::vm::Vm;
 
@@ -113,7 +113,7 @@ impl Taking<'_> {
         self.progress.report("preparing the memory for a restore", Some(0.6));
         let conversion = Conversion {
             host: self.host,
-            inputs: memory::inputs(self.inputs, self.spec.shape()),
+            inputs: memory::inputs(self.inputs, self.spec.resources.into()),
             run_root: self.run_root,
             data_dir: &self.spec.data_dir,
             snapshot,

@@ -8,6 +8,7 @@ use agentiso_core::config::InitMode;
 use agentiso_core::ids::WorkspaceId;
 use agentiso_sys::Progress;
 use agentiso_sys::files::FileError;
+use agentiso_vm::{BaseImage, ExecSpec, Identity, NetworkIdentity};
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -15,13 +16,12 @@ use super::copy::copy_sparse;
 use super::key::Inputs;
 use super::manifest;
 use super::store::{Building, Store, Template};
-use crate::agent::{AgentClient, ExecSpec, NetworkIdentity, Stage};
+use crate::agent::{AgentClient, Stage};
 use crate::boot::launch::{Host, Launched, Start};
 use crate::boot::{BootError, layers, refuse_missing_init};
 use crate::disk::{Backing, DiskError, Qcow2Storage, Storage};
 use crate::qemu::argv::{Begin, Memory, Shape};
 use crate::qmp::QmpError;
-use crate::spec::{BaseImage, Identity};
 
 /// Saving writes some 100 KB; the RAM is in its file already.
 const SAVE_DEADLINE: Duration = Duration::from_secs(30);
@@ -175,7 +175,7 @@ async fn warm_up(launched: &Launched, agent: &AgentClient) -> Result<(), BootErr
     launched.identify(agent, &identity).await?;
     launched
         .unless_dead(async {
-            let command = agent.exec(ExecSpec::new("true", WARM_UP_DEADLINE)).await?;
+            let command = agent.exec(ExecSpec::shell("true").within(WARM_UP_DEADLINE)).await?;
             command.outcome().await?;
             agent.sync().await
         })

@@ -9,6 +9,7 @@ use agentiso_core::config::InitMode;
 use agentiso_core::resources::Resources;
 use agentiso_sys::Progress;
 use agentiso_sys::files::FileError;
+use agentiso_vm::{BaseImage, VmSpec};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -19,7 +20,6 @@ use super::store::{Store, Template, TemplateInfo};
 use crate::boot::BootError;
 use crate::boot::launch::Host;
 use crate::qemu::argv::Shape;
-use crate::spec::{BaseImage, VmSpec};
 
 /// Requests that wait for the background builder. Further requests are dropped; the next boot asks again.
 const QUEUE: usize = 32;
@@ -56,7 +56,7 @@ impl Wanted {
             disk_gb: spec.resources.disk_gb,
             init_mode: spec.init_mode,
         };
-        Self { shape: spec.shape(), source: Some(source) }
+        Self { shape: spec.resources.into(), source: Some(source) }
     }
 
     fn inputs(&self, host: &HostInputs) -> Inputs {

@@ -3,6 +3,7 @@
 //! Dropping a [`Vm`] releases it; QEMU runs on and can be attached to again.
 
 mod exit;
+mod guest;
 mod handle;
 mod link;
 mod logs;

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use agentiso_sys::files::FileError;
+use agentiso_vm::{SizesOf, VmSpec};
 use rustix::fs::statvfs;
 
-use crate::disk::{DiskError, Qcow2Storage, SizesOf};
+use crate::disk::{DiskError, Qcow2Storage};
 use crate::qmp::QmpClient;
 use crate::snapshot::SnapshotError;
-use crate::spec::VmSpec;
 
 /// A full disk has tables besides its data; they may take this fraction of its size.
 const TABLES_SHARE: u64 = 64;

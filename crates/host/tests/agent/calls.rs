@@ -4,9 +4,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use agentiso_guest::service::Agent;
 use agentiso_guest::system::NoSystem;
-use agentiso_host::agent::{AttachRoot, ErrorCode, ExecSpec, Identity, InitMode, Stage};
+use agentiso_host::agent::{AttachRoot, ErrorCode, Identity, InitMode, Stage};
 use agentiso_protocol::schema::v1::HelloRequest;
 use agentiso_protocol::schema::v1::guest_server::Guest as _;
+use agentiso_vm::ExecSpec;
 
 use crate::support::TestAgent;
 
@@ -30,8 +31,13 @@ async fn agent_refuses_an_outdated_host() {
 #[tokio::test]
 async fn many_calls_run_beside_a_long_command() {
     let agent = TestAgent::start().await;
-    let long = agent.client.exec(ExecSpec::new("sleep 1000", Duration::from_secs(900))).await.expect("sent");
-    let noisy = agent.client.exec(ExecSpec::new("yes", Duration::from_secs(900))).await.expect("sent");
+    let long = agent
+        .client
+        .exec(ExecSpec::shell("sleep 1000").within(Duration::from_secs(900)))
+        .await
+        .expect("sent");
+    let noisy =
+        agent.client.exec(ExecSpec::shell("yes").within(Duration::from_secs(900))).await.expect("sent");
     let started = Instant::now();
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..200_usize {

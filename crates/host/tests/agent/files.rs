@@ -7,7 +7,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use agentiso_host::agent::{AgentError, ErrorCode, FileKind, ListOptions, WriteOptions, limits};
+use agentiso_host::agent::{AgentError, ErrorCode, WriteOptions, limits};
+use agentiso_vm::{EntryKind, ListOptions};
 use rustix::fs::{Mode, mkfifoat};
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
@@ -157,8 +158,8 @@ async fn non_utf8_names_are_kept() {
     let path = dir.path().join(&name);
     agent.client.write_bytes(bytes(&path), WriteOptions::default(), "x").await.expect("written");
     assert_eq!(fs::read(&path).expect("read"), b"x");
-    let listing = agent.client.list_dir(bytes(dir.path()), ListOptions::default()).await.expect("listed");
-    assert_eq!(listing.entries[0].name, b"a\xff\nb");
+    let listing = agent.client.list_dir(bytes(dir.path()), &ListOptions::default()).await.expect("listed");
+    assert_eq!(listing.entries[0].name, "a\u{fffd}\nb");
 }
 
 #[tokio::test]
@@ -211,16 +212,15 @@ async fn directories_are_listed_sorted_with_kinds() {
     fs::write(dir.path().join("b"), "12345").expect("written");
     fs::create_dir(dir.path().join("a")).expect("made");
     symlink("nowhere", dir.path().join(".c")).expect("linked");
-    let listing = agent.client.list_dir(bytes(dir.path()), ListOptions::default()).await.expect("listed");
-    let found: Vec<_> = listing.entries.iter().map(|entry| (&entry.name[..], entry.info.kind)).collect();
-    let expected =
-        [(&b".c"[..], FileKind::Symlink), (&b"a"[..], FileKind::Directory), (&b"b"[..], FileKind::File)];
+    let listing = agent.client.list_dir(bytes(dir.path()), &ListOptions::default()).await.expect("listed");
+    let found: Vec<_> = listing.entries.iter().map(|entry| (&entry.name[..], entry.kind)).collect();
+    let expected = [(".c", EntryKind::Symlink), ("a", EntryKind::Dir), ("b", EntryKind::File)];
     assert_eq!((&found[..], listing.truncated), (&expected[..], false));
-    assert_eq!(listing.entries[2].info.size, 5);
+    assert_eq!(listing.entries[2].size, 5);
     assert!(
-        agent.client.list_dir("/none", ListOptions::default()).await.expect_err("refused").is_not_found()
+        agent.client.list_dir("/none", &ListOptions::default()).await.expect_err("refused").is_not_found()
     );
-    let error = agent.client.list_dir("/etc/passwd", ListOptions::default()).await.expect_err("refused");
+    let error = agent.client.list_dir("/etc/passwd", &ListOptions::default()).await.expect_err("refused");
     assert_eq!(error.code(), Some(ErrorCode::NotDirectory));
 }
 
@@ -233,7 +233,7 @@ async fn huge_directory_listing_is_cut() {
     for number in 0..limits::MAX_DIR_ENTRIES + 10 {
         symlink("x", first.join(number.to_string())).expect("linked");
     }
-    let listing = agent.client.list_dir(bytes(&first), ListOptions::default()).await.expect("listed");
+    let listing = agent.client.list_dir(bytes(&first), &ListOptions::default()).await.expect("listed");
     assert_eq!((listing.entries.len(), listing.truncated), (limits::MAX_DIR_ENTRIES as usize, true));
 }
 
@@ -260,8 +260,8 @@ async fn stat_follows_links_only_if_asked() {
     symlink("/etc/passwd", &link).expect("linked");
     let kind = |info: agentiso_host::agent::FileInfo| info.kind;
     let client = &agent.client;
-    assert_eq!(kind(client.stat(bytes(&link), false).await.expect("there")), FileKind::Symlink);
-    assert_eq!(kind(client.stat(bytes(&link), true).await.expect("there")), FileKind::File);
+    assert_eq!(kind(client.stat(bytes(&link), false).await.expect("there")), EntryKind::Symlink);
+    assert_eq!(kind(client.stat(bytes(&link), true).await.expect("there")), EntryKind::File);
     let reader =
         timeout(SOON, client.read_file(bytes(&link), 0, None)).await.expect("at once").expect("opened");
     assert!(!reader.collect(MIB).await.expect("read").is_empty());

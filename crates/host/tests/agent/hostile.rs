@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use agentiso_guest::service::Agent;
 use agentiso_guest::system::NoSystem;
-use agentiso_host::agent::{AgentClient, AgentError, HandshakeError, ListOptions};
+use agentiso_host::agent::{AgentClient, AgentError, HandshakeError};
 use agentiso_protocol::io::{Acceptor, OpenError};
 use agentiso_protocol::limits;
 use agentiso_protocol::link::{Decoder, Event, MAX_PAYLOAD, Nonce, data_header, sync_ack};
 use agentiso_protocol::schema::v1::guest_server::GuestServer;
+use agentiso_vm::ListOptions;
 use bytes::Bytes;
 use http::Response;
 use hyper::body::Frame;
@@ -263,8 +264,8 @@ async fn endless_listing_is_cut() {
     let entry = [field(1, path.as_bytes()), field(2, &[1 << 3, 1])].concat();
     let batch = field(1, &entry).repeat(limits::DIR_BATCH_ENTRIES);
     let (client, sent, guest) = endless(batch.clone(), batch).await;
-    let options = ListOptions { depth: 20, glob: b"" };
-    let listing = timeout(SOON, client.list_dir("/x", options)).await.expect("it ends").expect("a listing");
+    let options = ListOptions { depth: 20, glob: None };
+    let listing = timeout(SOON, client.list_dir("/x", &options)).await.expect("it ends").expect("a listing");
     assert!(listing.truncated && !listing.entries.is_empty());
     let bytes = listing.entries.len() * path.len();
     assert!(bytes <= 15 << 20, "{bytes}");
@@ -278,8 +279,8 @@ async fn endless_listing_is_cut() {
 async fn empty_entries_are_refused_before_decoding() {
     let batch = field(1, &[]).repeat(100_000);
     let (client, _, _guest) = endless(batch.clone(), batch).await;
-    let options = ListOptions { depth: 20, glob: b"" };
-    let listing = timeout(SOON, client.list_dir("/x", options)).await.expect("it ends");
+    let options = ListOptions { depth: 20, glob: None };
+    let listing = timeout(SOON, client.list_dir("/x", &options)).await.expect("it ends");
     let error = listing.expect_err("too many entries").to_string();
     assert!(error.contains("malformed message, or more than"), "{error}");
 }

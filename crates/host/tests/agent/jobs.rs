@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use agentiso_host::agent::{AgentClient, ErrorCode, ExecSpec, JobQuery, JobSpec, JobState, limits};
+use agentiso_core::paths::GuestPath;
+use agentiso_host::agent::{AgentClient, ErrorCode, limits};
+use agentiso_vm::{Command, ExecSpec, JobQuery, JobState};
 
 use crate::support::{SOON, TestAgent, eventually, runs};
 
-fn job(shell: impl Into<Vec<u8>>) -> JobSpec {
-    JobSpec { shell: shell.into(), workdir: None, env: BTreeMap::new() }
+fn job(command: impl Into<String>) -> Command {
+    Command { command: command.into(), workdir: None, env: BTreeMap::new() }
 }
 
 fn query(id: u64) -> JobQuery {
@@ -102,7 +104,7 @@ async fn unknown_job_error_names_known_jobs() {
 #[tokio::test]
 async fn failed_job_start_leaves_no_job() {
     let agent = TestAgent::start().await;
-    let spec = JobSpec { workdir: Some(b"/does/not/exist".to_vec()), ..job("true") };
+    let spec = Command { workdir: Some(GuestPath::parse("/does/not/exist").unwrap()), ..job("true") };
     let error = agent.client.start_job(spec).await.expect_err("refused");
     assert_eq!(error.code(), Some(ErrorCode::BadWorkdir));
     let error = agent.client.start_job(job("")).await.expect_err("refused");
@@ -233,7 +235,7 @@ async fn call_variables_override_stored_variables() {
     assert_eq!(client.set_env(vars(&[("A", "1"), ("B", "2")])).await.expect("set"), 2);
     assert_eq!(client.set_env(vars(&[("B", "3")])).await.expect("set"), 2);
     assert_eq!(&agent.sh("echo $A $B").await.stdout.head[..], b"1 3\n");
-    let mut spec = ExecSpec::new("echo $A $B", SOON);
+    let mut spec = ExecSpec::shell("echo $A $B").within(SOON);
     spec.env = vars(&[("A", "call")]);
     assert_eq!(&agent.run(spec).await.stdout.head[..], b"call 3\n");
     let id = client.start_job(job("echo $A $B")).await.expect("started");

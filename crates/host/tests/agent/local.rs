@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, TcpListener as StdListener};
 use std::time::Duration;
 
 use agentiso_host::agent::{AgentError, ErrorCode, LocalListener, limits};
+use agentiso_vm::{AgentFailure, LocalConnection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -39,7 +40,7 @@ async fn guest_program_exchanges_data_with_the_listener() {
         });
         let connection = timeout(SOON, listener.accept()).await.expect("in time").expect("a connection");
         assert!(connection.uptime > Duration::ZERO);
-        let (mut stream, carried) = connection.into_parts();
+        let LocalConnection { mut stream, delivered, .. } = connection;
         let mut asked = [0; 4];
         stream.read_exact(&mut asked).await.expect("heard");
         assert_eq!(&asked, b"ping");
@@ -47,7 +48,7 @@ async fn guest_program_exchanges_data_with_the_listener() {
         stream.shutdown().await.expect("ended");
         drop(stream);
         assert_eq!(asking.await.expect("it ran"), length);
-        timeout(SOON, carried.to_the_end()).await.expect("in time").expect("the program has it");
+        timeout(SOON, delivered).await.expect("in time").expect("the program has it");
     }
 }
 
@@ -58,15 +59,15 @@ async fn unread_answer_is_reported_as_an_error() {
     let mut asking = program(port).await;
     asking.write_all(b"ping").await.expect("sent");
     let connection = timeout(SOON, listener.accept()).await.expect("in time").expect("a connection");
-    let (mut stream, carried) = connection.into_parts();
+    let LocalConnection { mut stream, delivered, .. } = connection;
     stream.read_exact(&mut [0; 4]).await.expect("heard");
     stream.write_all(b"pong").await.expect("said");
     asking.readable().await.expect("there is something to read");
     drop(asking);
     stream.shutdown().await.expect("ended");
     drop(stream);
-    let ended = timeout(SOON, carried.to_the_end()).await.expect("in time");
-    assert!(matches!(&ended, Err(AgentError::Guest { code: ErrorCode::System, .. })), "{ended:?}");
+    let ended = timeout(SOON, delivered).await.expect("in time");
+    assert!(matches!(&ended, Err(AgentFailure::Refused { code: ErrorCode::System, .. })), "{ended:?}");
 }
 
 #[tokio::test]

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use agentiso_guest::server::serve;
 use agentiso_guest::system::NoSystem;
-use agentiso_host::agent::{AgentClient, AgentError, ExecEvent, ExecSpec, JobQuery, JobSpec};
+use agentiso_host::agent::{AgentClient, AgentError};
 use agentiso_protocol::link::data_header;
+use agentiso_vm::{Command, ExecEvent, ExecSpec, JobQuery};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Instant;
@@ -82,7 +83,7 @@ async fn new_connection_ends_earlier_commands() {
     let path = dir.path().join("agent.sock");
     let _tasks = start(&path);
     let first = AgentClient::connect(&path, Instant::now() + SOON).await.expect("connected");
-    let mut spec = ExecSpec::new("sleep 1000", SOON);
+    let mut spec = ExecSpec::shell("sleep 1000").within(SOON);
     spec.stream = true;
     let mut running = first.exec(spec).await.expect("sent");
     let Some(Ok(ExecEvent::Started { pid })) = running.next().await else { panic!("it is not started") };
@@ -99,9 +100,9 @@ async fn jobs_and_environment_outlive_their_connection() {
     let _tasks = start(&path);
     let first = AgentClient::connect(&path, Instant::now() + SOON).await.expect("connected");
     first.set_env([("GREETING".to_owned(), "hello".to_owned())].into()).await.expect("set");
-    let shell = b"echo $$; sleep 1000".to_vec();
+    let command = "echo $$; sleep 1000".to_owned();
     let id =
-        first.start_job(JobSpec { shell, workdir: None, env: Default::default() }).await.expect("started");
+        first.start_job(Command { command, workdir: None, env: Default::default() }).await.expect("started");
     drop(first);
     let second = AgentClient::connect(&path, Instant::now() + SOON).await.expect("connected");
     let query = JobQuery { id, head_bytes: 100, ..JobQuery::default() };
@@ -111,7 +112,8 @@ async fn jobs_and_environment_outlive_their_connection() {
     }
     let pid = String::from_utf8(state.stdout.head.to_vec()).expect("text");
     assert!(state.running && runs(pid.trim()));
-    let outcome = second.exec(ExecSpec::new("echo $GREETING", SOON)).await.expect("sent").outcome().await;
+    let outcome =
+        second.exec(ExecSpec::shell("echo $GREETING").within(SOON)).await.expect("sent").outcome().await;
     assert_eq!(&outcome.expect("it ends").stdout.head[..], b"hello\n");
     assert!(!second.kill_job(id, 9).await.expect("killed"));
     assert!(!runs(pid.trim()));
@@ -164,7 +166,7 @@ async fn lost_link_fails_running_calls() {
         drop(serve(guest, Arc::new(NoSystem)).await);
     });
     let client = AgentClient::over(host, Instant::now() + SOON).await.expect("connected");
-    let running = client.exec(ExecSpec::new("sleep 1000", SOON)).await.expect("sent");
+    let running = client.exec(ExecSpec::shell("sleep 1000").within(SOON)).await.expect("sent");
     assert!(!client.is_closed());
     server.abort();
     assert!(client.closed_within(SOON).await);

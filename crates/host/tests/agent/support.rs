@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use agentiso_guest::server::serve;
 use agentiso_guest::system::NoSystem;
-use agentiso_host::agent::{AgentClient, ExecOutcome, ExecSpec};
+use agentiso_host::agent::AgentClient;
+use agentiso_vm::{ExecOutcome, ExecSpec};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -37,7 +38,7 @@ impl TestAgent {
     }
 
     pub(crate) async fn sh(&self, shell: &str) -> ExecOutcome {
-        self.run(ExecSpec::new(shell, SOON)).await
+        self.run(ExecSpec::shell(shell).within(SOON)).await
     }
 }
 

@@ -4,7 +4,8 @@ use std::fs;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use agentiso_host::agent::{AgentError, ErrorCode, ListOptions};
+use agentiso_host::agent::{AgentError, ErrorCode};
+use agentiso_vm::ListOptions;
 
 use crate::support::{TestAgent, eventually};
 
@@ -73,13 +74,9 @@ async fn listing_honours_depth_and_pattern() {
         fs::write(dir.path().join(file), "").expect("written");
     }
     let names = async |depth, glob: &'static str| {
-        let options = ListOptions { depth, glob: glob.as_bytes() };
-        let listing = agent.client.list_dir(text(dir.path()), options).await.expect("listed");
-        listing
-            .entries
-            .into_iter()
-            .map(|entry| String::from_utf8(entry.name).expect("text"))
-            .collect::<Vec<_>>()
+        let options = ListOptions { depth, glob: Some(glob.to_owned()) };
+        let listing = agent.client.list_dir(text(dir.path()), &options).await.expect("listed");
+        listing.entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
     };
     assert_eq!(names(1, "").await, ["a", "one.rs"]);
     assert_eq!(names(2, "").await, ["a", "a/b", "a/two.rs", "one.rs"]);

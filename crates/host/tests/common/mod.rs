@@ -13,12 +13,12 @@ use agentiso_core::config::{Accelerator, InitMode, Jail};
 use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
-use agentiso_host::agent::{ExecSpec, NetworkIdentity};
 use agentiso_host::disk::qcow2_header::Header;
-use agentiso_host::{BaseImage, Booted, Card, Hypervisor, HypervisorSettings, Identity, OnSpawn, Vm, VmSpec};
+use agentiso_host::{Booted, Hypervisor, HypervisorSettings, Vm};
 use agentiso_sys::Progress;
 use agentiso_sys::process::Process;
 use agentiso_sys::process::VmRecord;
+use agentiso_vm::{BaseImage, Card, ExecSpec, Identity, NetworkIdentity, OnSpawn, VmSpec};
 
 /// Long enough for software emulation on a busy host.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(110);
@@ -171,7 +171,6 @@ impl TestHost {
                 machine_id: id.as_uuid().simple().to_string(),
                 network: Some(network),
             },
-            on_spawn: OnSpawn::default(),
         }
     }
 
@@ -181,7 +180,7 @@ impl TestHost {
     }
 
     pub(crate) async fn create(&self, spec: &VmSpec) -> Booted {
-        let booted = self.hypervisor.create(spec, &Progress::silent()).await.unwrap();
+        let booted = self.hypervisor.create(spec, &OnSpawn::default(), &Progress::silent()).await.unwrap();
         self.made.lock().unwrap().push(booted.vm.record().clone());
         booted
     }
@@ -196,7 +195,8 @@ impl TestHost {
     pub(crate) async fn fork(&self, source: &VmSpec, snapshot: SnapshotId) -> (VmSpec, Booted) {
         let fork = self.spec(source.resources);
         self.hypervisor.branch(source, snapshot, &fork).await.unwrap();
-        let booted = self.hypervisor.create_branch(&fork, &Progress::silent()).await.unwrap();
+        let booted =
+            self.hypervisor.create_branch(&fork, &OnSpawn::default(), &Progress::silent()).await.unwrap();
         (fork, self.watch(booted))
     }
 
@@ -222,10 +222,9 @@ pub(crate) const SMALL: Resources = Resources { vcpus: 1, memory_mb: 256, disk_g
 /// Runs a command in the guest and returns what it printed, trimmed.
 pub(crate) async fn sh(vm: &Vm, command: &str) -> String {
     let agent = vm.agent().await.unwrap();
-    let stream = agent.exec(ExecSpec::new(command, Duration::from_secs(60))).await.unwrap();
+    let stream = agent.exec(ExecSpec::shell(command).within(Duration::from_secs(60))).await.unwrap();
     let outcome = stream.outcome().await.unwrap();
-    let text =
-        |captured: &agentiso_host::agent::Captured| String::from_utf8_lossy(&captured.head).into_owned();
+    let text = |captured: &agentiso_vm::Captured| String::from_utf8_lossy(&captured.head).into_owned();
     assert_eq!(outcome.exit_code, Some(0), "{command}: {}{}", text(&outcome.stdout), text(&outcome.stderr));
     text(&outcome.stdout).trim().to_owned()
 }

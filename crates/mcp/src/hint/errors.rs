@@ -3,7 +3,7 @@
 use agentiso_core::lifecycle::Refusal;
 use agentiso_core::team::{MailError, TeamRefusal};
 use agentiso_daemon::mail::MailStoreError;
-use agentiso_daemon::vms::{AgentFailure, CarryFailure, SnapshotFailure};
+use agentiso_daemon::vms::{AgentFailure, BootFailure, CarryFailure, SnapshotFailure};
 use agentiso_daemon::{
     ForwardError, GitError, McpBridgeError, OpError, PrepareError, SwarmError, TAKEOVER_AFTER, TeamError,
     TransferError,
@@ -110,6 +110,9 @@ pub(crate) fn of(error: &OpError) -> Option<Hint> {
             Hint::new(format!("run `agentiso image build {name} --force` on the host"))
         }
         OpError::Unsupported { .. } => "workspaces are always isolated; pass false, or omit the argument".into(),
+        OpError::Boot { source: BootFailure::Lasting { .. }, .. } => {
+            "remove the cause that the message names; trying again does not help before".into()
+        }
         OpError::Boot { .. } => "try again; if the workspace exists, `workspace_logs` shows its console".into(),
         OpError::HostUnfit { .. } => "run `agentiso check` on the host; it names what is missing".into(),
         OpError::VmDied { .. } => {

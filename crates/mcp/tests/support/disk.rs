@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use agentiso_core::ids::{SnapshotId, WorkspaceId};
-use agentiso_daemon::vms::{SnapshotFailure, SnapshotUsage, VolumeUsage};
+use agentiso_daemon::vms::{SnapshotFailure, SnapshotSizes, VolumeSizes};
 use agentiso_daemon::{ChangedPath, ChangedPaths, SnapshotDiff};
 
 /// Content and mode by path.
@@ -80,12 +80,12 @@ impl Disks {
         self.0.lock().expect("no panic").len()
     }
 
-    pub(crate) fn usage(&self, id: WorkspaceId) -> VolumeUsage {
+    pub(crate) fn usage(&self, id: WorkspaceId) -> VolumeSizes {
         self.with(id, |disk| {
             let size = |kept: &Kept| BLOCK * kept.files.len() as u64;
             let usage =
-                |kept: &Kept| SnapshotUsage { used_bytes: size(kept), referenced_bytes: size(kept) + BLOCK };
-            VolumeUsage {
+                |kept: &Kept| SnapshotSizes { used_bytes: size(kept), referenced_bytes: size(kept) + BLOCK };
+            VolumeSizes {
                 used_bytes: BLOCK,
                 charged_bytes: BLOCK,
                 virtual_bytes: 1 << 30,

@@ -14,9 +14,9 @@ use agentiso_core::memory::HostMemory;
 use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
 use agentiso_daemon::vms::{
-    About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, ExitReason,
-    Exported, GuestAgent, ImageFailure, ImageRef, Imported, SizesOf, SnapshotFailure, SnapshotTaken,
-    SpawnHook, Stray, Target, Vm, VmRecord, VmSpec, Vms, VolumeUsage,
+    About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, Exported,
+    GuestAgent, ImageFailure, ImageRef, Imported, OnSpawn, SizesOf, SnapshotFailure, SnapshotTaken, Stray,
+    Target, Vm, VmRecord, VmSpec, Vms, VolumeSizes,
 };
 use agentiso_daemon::{HostFacts, Progress, Rung, SnapshotDiff, TemplateInfo};
 use futures::FutureExt;
@@ -55,11 +55,11 @@ impl FakeVms {
         &self,
         spec: &VmSpec,
         has_memory: bool,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         progress: &Progress,
     ) -> Result<Booted, BootFailure> {
         progress.report("booting", Some(0.5));
-        if spec.hostname.contains("broken") {
+        if spec.identity.hostname.contains("broken") {
             return Err(BootFailure::Failed { reason: "it is broken".to_owned() });
         }
         let files = self.disks.files(spec.id);
@@ -70,7 +70,7 @@ impl FakeVms {
             agent: Arc::new(guest),
             off: watch::Sender::new(false),
         });
-        spawned(vm.record()).await?;
+        spawned.tell(vm.record()).await?;
         progress.report("ready", Some(1.0));
         let lost = has_memory && self.memory_is_lost.load(Ordering::SeqCst);
         Ok(Booted {
@@ -93,7 +93,7 @@ impl Vms for FakeVms {
     fn create<'a>(
         &'a self,
         spec: &'a VmSpec,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         self.boot(spec, false, spawned, progress).boxed()
@@ -102,7 +102,7 @@ impl Vms for FakeVms {
     fn start<'a>(
         &'a self,
         spec: &'a VmSpec,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         self.boot(spec, false, spawned, progress).boxed()
@@ -112,7 +112,7 @@ impl Vms for FakeVms {
         &'a self,
         spec: &'a VmSpec,
         snapshot: SnapshotId,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         let has_memory = self.disks.restore(spec.id, snapshot);
@@ -132,15 +132,15 @@ impl Vms for FakeVms {
     fn create_branch<'a>(
         &'a self,
         fork: &'a VmSpec,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         async move {
-            if fork.hostname.starts_with("stuck") {
+            if fork.identity.hostname.starts_with("stuck") {
                 let _waiting = Waiting::begin(&self.waiting);
                 pending::<()>().await;
             }
-            if fork.hostname.starts_with("unlucky") && fork.hostname.ends_with('2') {
+            if fork.identity.hostname.starts_with("unlucky") && fork.identity.hostname.ends_with('2') {
                 return Err(BootFailure::Failed { reason: "it had no luck".to_owned() });
             }
             self.boot(fork, self.disks.branch_has_memory(fork.id), spawned, progress).await
@@ -240,7 +240,7 @@ impl Vms for FakeVms {
         Vec::new()
     }
 
-    fn volume_usage(&self, spec: &VmSpec, _of: SizesOf) -> Option<VolumeUsage> {
+    fn volume_usage(&self, spec: &VmSpec, _of: SizesOf) -> Option<VolumeSizes> {
         (!self.sizes_are_unknown.load(Ordering::SeqCst)).then(|| self.disks.usage(spec.id))
     }
 
@@ -266,8 +266,8 @@ struct FakeVm {
 }
 
 impl FakeVm {
-    fn end() -> ExitReason {
-        ExitReason { clean: true, text: "it was switched off".to_owned() }
+    fn end() -> String {
+        "it was switched off".to_owned()
     }
 }
 
@@ -327,7 +327,7 @@ impl Vm for FakeVm {
         async { Ok(None) }.boxed()
     }
 
-    fn exited(&self) -> BoxFuture<'static, ExitReason> {
+    fn exited(&self) -> BoxFuture<'static, String> {
         let mut off = self.off.subscribe();
         async move {
             if off.wait_for(|off| *off).await.is_err() {
@@ -338,7 +338,7 @@ impl Vm for FakeVm {
         .boxed()
     }
 
-    fn shutdown(&self, _: Duration) -> BoxFuture<'_, ExitReason> {
+    fn shutdown(&self, _: Duration) -> BoxFuture<'_, String> {
         self.off.send_replace(true);
         async { Self::end() }.boxed()
     }

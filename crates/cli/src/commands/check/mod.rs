@@ -20,10 +20,11 @@ use agentiso_daemon::{FoundDaemon, Owner, find_daemon, others_vms, running_daemo
 use agentiso_host::boot::IMAGE_INIT;
 use agentiso_host::qemu::version::Qemu;
 use agentiso_host::templates::TemplateKind;
-use agentiso_host::{HostFacts, Hypervisor, Stray, strays};
+use agentiso_host::{HostFacts, Hypervisor, strays};
 use agentiso_image::{Image, Kernel};
 use agentiso_sys::cgroup::Place;
 use agentiso_sys::jail::{self, Jail};
+use agentiso_vm::Stray;
 use serde_json::json;
 
 use crate::client::Client;

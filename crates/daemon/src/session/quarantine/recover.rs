@@ -20,7 +20,8 @@ use crate::registry::{self, Books, Workspace};
 use crate::runner;
 use crate::session::Session;
 use crate::session::teams;
-use crate::vms::{SizesOf, VmRecord, VmSpec, VolumeUsage};
+use crate::vm_spec::{Of, vm_spec};
+use crate::vms::{ImageRef, SizesOf, VmRecord, VolumeSizes};
 
 const GIB: u64 = 1 << 30;
 
@@ -147,23 +148,17 @@ impl Session {
         let address = shared.change(|registry| registry.free_address())?;
         let mut entry = undescribed(id, defaults, image, address)
             .map_err(|_| unusable("no name could be made for it"))?;
-        let spec = VmSpec {
+        let of = Of {
             id,
             hostname: entry.name.hostname(),
-            resources: defaults,
-            image: crate::vms::ImageRef {
-                name: entry.image.name.clone(),
-                id: entry.image.id.clone(),
-                virtual_size: 0,
-            },
             address,
-            init_mode: shared.config.vm.init_mode,
-            data_dir: shared.config.paths.workspace_data(&id),
-            run_dir: shared.config.paths.workspace_run(&id),
+            resources: defaults,
+            image: &ImageRef { name: entry.image.name.clone(), id: entry.image.id.clone(), virtual_size: 0 },
         };
+        let spec = vm_spec(&shared.config, of);
         let vms = Arc::clone(&shared.vms);
         let usage = tokio::task::spawn_blocking(move || vms.volume_usage(&spec, SizesOf::NoSnapshot)).await;
-        let Some(VolumeUsage { virtual_bytes, .. }) = usage.unwrap_or_default() else {
+        let Some(VolumeSizes { virtual_bytes, .. }) = usage.unwrap_or_default() else {
             shared.change(|registry| registry.give_address_back(address));
             return Err(unusable("it has no readable disk").into());
         };

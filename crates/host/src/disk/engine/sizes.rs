@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_vm::{SizesOf, SnapshotSizes, VolumeSizes};
 
 use super::{OpenVolume, memory_name, memory_of};
 use crate::disk::error::DiskError;
 use crate::disk::graph::LayerInfo;
 use crate::disk::layer_name::LayerName;
 use crate::disk::layers::Layers;
-use crate::disk::storage::{SizesOf, SnapshotSizes, VolumeSizes};
 
 pub(in crate::disk) fn sizes(
     layers: &impl Layers,

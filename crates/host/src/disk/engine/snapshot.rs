@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_vm::DiskSnapshot;
 
 use super::{OpenVolume, memory_name};
 use crate::disk::error::DiskError;
 use crate::disk::layer_name::LayerName;
 use crate::disk::layers::Layers;
-use crate::disk::storage::{DiskSnapshot, Pivot};
+use crate::disk::storage::Pivot;
 use crate::disk::volume::PivotNote;
 
 pub(super) fn begin(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<Pivot, DiskError> {

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_vm::{SizesOf, VolumeSizes};
 use tokio_util::sync::CancellationToken;
 
 use super::{keyframe, make, merge, settle, sizes, snapshot};
 use crate::disk::error::DiskError;
 use crate::disk::layers::Layers;
-use crate::disk::storage::{Backing, Keyframe, KeyframeDue, Merge, Pivot, SizesOf, Storage, VolumeSizes};
+use crate::disk::storage::{Backing, Keyframe, KeyframeDue, Merge, Pivot, Storage};
 
 /// Runs blocking work on its own thread. Begun work runs to its end even if the future is dropped.
 async fn run_blocking<L: Layers, T: Send + 'static>(

@@ -1,16 +1,17 @@
 //! Steps that start VMs from an image or from their existing disk.
 
 use agentiso_sys::Progress;
+use agentiso_vm::{Rung, VmSpec};
 use tokio::time::Instant;
 
 use super::outcome::Outcome;
 use super::state::{Hypervisors, LadderRun, Running, SourceWorkspace};
+use crate::Booted;
 use crate::hypervisor::{Hypervisor, HypervisorSettings};
 use crate::proof::before::Before;
 use crate::proof::check::Origin;
 use crate::proof::suite::Subject;
 use crate::proof::verdict::Finding;
-use crate::spec::{Booted, Rung, VmSpec};
 
 #[derive(Clone, Copy)]
 pub(super) enum Template {
@@ -33,7 +34,7 @@ impl LadderRun {
 
     pub(super) async fn cold_boot(&mut self, progress: &Progress) -> Result<Outcome, Finding> {
         let (hypervisors, spec) = (self.hypervisors()?, self.spec()?);
-        let booted = hypervisors.cold.create(&spec, progress).await?;
+        let booted = hypervisors.cold.create(&spec, &self.plan.on_spawn, progress).await?;
         let mut done = Outcome::of_boot(&booted, Rung::ColdBoot);
         self.source = Some(SourceWorkspace { spec: spec.clone(), vm: Some(booted.vm.clone()) });
         let running = Running { spec, vm: booted.vm };
@@ -62,7 +63,7 @@ impl LadderRun {
         let (hypervisors, old) = (self.hypervisors()?, self.source()?);
         let before = Before::leave(old.guest(), false).await?;
         self.stop_source().await;
-        let booted = hypervisors.warm.start(&old.spec, progress).await?;
+        let booted = hypervisors.warm.start(&old.spec, &self.plan.on_spawn, progress).await?;
         self.source_started(Origin::BareTemplate, Rung::BareTemplate, booted, &before, progress).await
     }
 
@@ -70,8 +71,10 @@ impl LadderRun {
         let hypervisors = self.hypervisors()?;
         let specs = [self.spec()?, self.spec()?];
         let [one, two] = &specs;
-        let made =
-            tokio::join!(hypervisors.warm.create(one, progress), hypervisors.warm.create(two, progress));
+        let made = tokio::join!(
+            hypervisors.warm.create(one, &self.plan.on_spawn, progress),
+            hypervisors.warm.create(two, &self.plan.on_spawn, progress)
+        );
         let (booted, vms) = both(made, specs).await?;
         let mut done = Outcome::of_boot(&booted[0], Rung::ImageTemplate);
         let other = Outcome::of_boot(&booted[1], Rung::ImageTemplate);
@@ -95,7 +98,7 @@ impl LadderRun {
         let (hypervisors, sibling, spec) = (self.hypervisors()?, self.source()?, self.spec()?);
         let mut nobody = spec.clone();
         nobody.identity.hostname = "standby".to_owned();
-        let booted = hypervisors.warm.create(&nobody, progress).await?;
+        let booted = hypervisors.warm.create(&nobody, &self.plan.on_spawn, progress).await?;
         let began = Instant::now();
         let running = Running { spec, vm: booted.vm };
         let handed_over = hypervisors.warm.identify(&running.spec, &running.vm).await;

@@ -2,6 +2,7 @@
 
 use agentiso_sys::Progress;
 use agentiso_sys::files;
+use agentiso_vm::{Rung, VmSpec};
 use tokio::time::Instant;
 
 use super::boots::both;
@@ -11,7 +12,6 @@ use crate::proof::before::Before;
 use crate::proof::check::Origin;
 use crate::proof::suite::{Parent, Subject};
 use crate::proof::verdict::Finding;
-use crate::spec::{Rung, VmSpec};
 
 impl LadderRun {
     pub(super) async fn memory_forks(&mut self, progress: &Progress) -> Result<Outcome, Finding> {
@@ -21,9 +21,12 @@ impl LadderRun {
         for spec in &specs {
             self.branch_of_source(&taken, spec).await?;
         }
-        let warm = &hypervisors.warm;
+        let (warm, spawned) = (&hypervisors.warm, &self.plan.on_spawn);
         let [one, two] = &specs;
-        let made = tokio::join!(warm.create_branch(one, progress), warm.create_branch(two, progress));
+        let made = tokio::join!(
+            warm.create_branch(one, spawned, progress),
+            warm.create_branch(two, spawned, progress)
+        );
         let (booted, vms) = both(made, specs).await?;
         let (mut done, other) =
             (Outcome::of_boot(&booted[0], Rung::Memory), Outcome::of_boot(&booted[1], Rung::Memory));
@@ -46,7 +49,7 @@ impl LadderRun {
         let taken = self.disk.clone().ok_or_else(|| Finding::untried("no disk snapshot was taken"))?;
         let (hypervisors, spec, began) = (self.hypervisors()?, self.spec()?, Instant::now());
         self.branch_of_source(&taken, &spec).await?;
-        let booted = hypervisors.warm.create_branch(&spec, progress).await?;
+        let booted = hypervisors.warm.create_branch(&spec, &self.plan.on_spawn, progress).await?;
         let mut done = Outcome { time: began.elapsed(), ..Outcome::of_boot(&booted, Rung::BareTemplate) };
         let fork = Running { spec, vm: booted.vm };
         if done.complaint.is_none() {
@@ -77,7 +80,7 @@ impl LadderRun {
         taken.before.change(fork.guest()).await?;
         let began = Instant::now();
         hypervisors.warm.branch(&fork.spec, taken.id, &spec).await?;
-        let booted = hypervisors.warm.create_branch(&spec, progress).await?;
+        let booted = hypervisors.warm.create_branch(&spec, &self.plan.on_spawn, progress).await?;
         let mut done = Outcome { time: began.elapsed(), ..Outcome::of_boot(&booted, Rung::Memory) };
         done.detail = format!("the first VM was destroyed before; {}", describe_pause(pause));
         let child = Running { spec, vm: booted.vm };

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use agentiso_vm::Rung;
+
+use crate::Booted;
 use crate::proof::verdict::{CheckResult, Verdict};
-use crate::spec::{Booted, Rung};
 
 /// A step that was performed.
 #[derive(Default)]

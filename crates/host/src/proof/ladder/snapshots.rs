@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_sys::Progress;
+use agentiso_vm::Rung;
 use tokio::time::Instant;
 
 use super::outcome::{Outcome, describe_pause};
@@ -11,7 +12,6 @@ use super::state::{LadderRun, Running, TakenSnapshot};
 use crate::proof::before::Before;
 use crate::proof::check::Origin;
 use crate::proof::verdict::Finding;
-use crate::spec::Rung;
 
 impl LadderRun {
     pub(super) async fn snapshot(
@@ -60,7 +60,7 @@ impl LadderRun {
         if let Some(vm) = source.vm.take() {
             vm.kill().await;
         }
-        let booted = hypervisors.warm.restore(&source.spec, taken.id, progress).await?;
+        let booted = hypervisors.warm.restore(&source.spec, taken.id, &self.plan.on_spawn, progress).await?;
         // If the processes were not restored, later checks do not expect them either.
         let witness = taken.before.witness.clone().filter(|_| booted.rung == Rung::Memory);
         self.source_before = Some(Before { witness, ..taken.before.clone() });

@@ -9,11 +9,12 @@ use agentiso_core::config::InitMode;
 use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use agentiso_core::resources::Resources;
 use agentiso_sys::Progress;
+use agentiso_vm::{BaseImage, Card, Identity, NetworkIdentity, OnSpawn, Rung, VmSpec};
 use tokio::time::Instant;
 
 use super::boots::Template;
 use super::outcome::Outcome;
-use crate::agent::NetworkIdentity;
+use crate::Booted;
 use crate::hypervisor::{Hypervisor, HypervisorSettings};
 use crate::proof::before::Before;
 use crate::proof::check::Origin;
@@ -22,8 +23,6 @@ use crate::proof::guest::Guest;
 use crate::proof::step::{Step, StepResult};
 use crate::proof::suite::{Parent, Subject, examine};
 use crate::proof::verdict::{CheckResult, Finding, merge};
-use crate::qemu::argv::Card;
-use crate::spec::{BaseImage, Booted, Identity, OnSpawn, Rung, VmSpec};
 use crate::vm::Vm;
 
 /// The time for the guest's processes and its file system to end in order.
@@ -182,7 +181,6 @@ impl LadderRun {
                     dns: plan.dns.clone(),
                 }),
             },
-            on_spawn: plan.on_spawn.clone(),
         })
     }
 

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use agentiso_core::config::Config;
 use agentiso_core::resources::Resources;
+use agentiso_host::HypervisorSettings;
 use agentiso_host::proof::{LadderRun, Plan, Step, Verdict};
-use agentiso_host::{BaseImage, HypervisorSettings};
 use agentiso_image::{Kernel, KernelSource};
 use agentiso_sys::Progress;
+use agentiso_vm::BaseImage;
 use serde_json::{Value, json};
 
 use crate::context::Context;

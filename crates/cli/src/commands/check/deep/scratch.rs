@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use agentiso_core::config::Paths;
 use agentiso_core::ids::WorkspaceId;
-use agentiso_host::OnSpawn;
 use agentiso_host::strays;
 use agentiso_sys::files;
 use agentiso_sys::process::Process;
 use agentiso_sys::process::VmRecord;
+use agentiso_vm::OnSpawn;
 use rustix::fs::{FlockOperation, flock};
 
 use super::super::host::MAX_SOCKET_PATH;
@@ -79,7 +79,7 @@ impl Scratch {
         let vms = Arc::clone(&self.vms);
         OnSpawn::new(move |record| {
             vms.lock().unwrap_or_else(PoisonError::into_inner).push(record);
-            Box::pin(std::future::ready(()))
+            Box::pin(std::future::ready(Ok(())))
         })
     }
 }

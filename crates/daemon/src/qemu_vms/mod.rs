@@ -1,15 +1,9 @@
 //! Real VMs: QEMU through `agentiso-host`, with kernels and images from `agentiso-image`.
 //!
-//! [`artefacts`] finds the files that VMs boot from, [`convert`] translates types between the crates, and
-//! [`vm`] and [`agent`] wrap the running VM.
+//! [`artefacts`] finds the files that VMs boot from, and [`facts`] tells people what was found.
 
-mod agent;
 mod artefacts;
-mod convert;
-mod jobs;
-mod local;
-mod transfer;
-mod vm;
+mod facts;
 
 use std::collections::HashSet;
 use std::io;
@@ -26,21 +20,20 @@ use agentiso_core::space::HostSpace;
 use agentiso_host::carry;
 use agentiso_host::disk::{DiskError, Qcow2Storage};
 use agentiso_host::strays;
-use agentiso_host::{AttachError, Hypervisor, HypervisorSettings, OnSpawn};
+use agentiso_host::{Hypervisor, HypervisorSettings, RunningVm};
 use agentiso_sys::cgroup::{CgroupError, Cgroups};
 use agentiso_sys::files;
 use agentiso_sys::process::Process;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::sync::{OnceCell, mpsc};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-use super::{
+use crate::vms::{
     About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, DiskSnapshot, EraseFailure,
-    Exported, HostFacts, ImageFailure, ImageRef, Imported, Origin, Progress, SizesOf, SnapshotDiff,
-    SnapshotFailure, SpawnHook, Stray, Target, TemplateInfo, Vm, VmRecord, VmSpec, Vms, VolumeUsage,
+    Exported, HostFacts, ImageFailure, ImageRef, Imported, OnSpawn, Origin, Progress, SizesOf, SnapshotDiff,
+    SnapshotFailure, Stray, Target, TemplateInfo, Vm, VmRecord, VmSpec, Vms, VolumeSizes,
 };
-use vm::QemuVm;
 
 /// A killed process is gone as soon as the kernel has taken back its memory.
 const KILL_DEADLINE: Duration = Duration::from_secs(20);
@@ -133,47 +126,23 @@ impl QemuVms {
         &self,
         spec: &VmSpec,
         source: BootSource,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         progress: &Progress,
     ) -> Result<Booted, BootFailure> {
         self.may_start()?;
         let hypervisor = self.hypervisor().await?;
-        let (refuse, mut refused) = mpsc::channel(1);
-        let on_spawn = OnSpawn::new(move |record| {
-            let (spawned, refuse) = (Arc::clone(&spawned), refuse.clone());
-            async move {
-                if let Err(error) = spawned(record).await {
-                    // One refusal is enough, and the channel has room for it.
-                    let _ = refuse.try_send(error);
-                }
-            }
-            .boxed()
-        });
-        let spec = convert::spec(&self.config, spec, on_spawn);
-        let booting = async {
-            match source {
-                BootSource::Create => hypervisor.create(&spec, progress).await,
-                BootSource::Start => hypervisor.start(&spec, progress).await,
-                BootSource::Restore(snapshot) => hypervisor.restore(&spec, snapshot, progress).await,
-                BootSource::Branch => hypervisor.create_branch(&spec, progress).await,
-            }
-        };
-        let booted = tokio::select! {
-            // A VM that is not in the ledger must not come up; dropping the boot ends it.
-            biased;
-            Some(error) = refused.recv() => return Err(BootFailure::Ledger(error)),
-            booted = booting => booted.map_err(convert::boot_failure)?,
+        let booted = match source {
+            BootSource::Create => hypervisor.create(spec, &spawned, progress).await?,
+            BootSource::Start => hypervisor.start(spec, &spawned, progress).await?,
+            BootSource::Restore(snapshot) => hypervisor.restore(spec, snapshot, &spawned, progress).await?,
+            BootSource::Branch => hypervisor.create_branch(spec, &spawned, progress).await?,
         };
         Ok(Booted {
-            vm: Arc::new(QemuVm::new(&self.config, hypervisor, spec.clone(), booted.vm)),
+            vm: Arc::new(RunningVm::new(hypervisor, spec, booted.vm)),
             rung: booted.rung,
             boot_time: booted.boot_time,
             warning: booted.warning,
         })
-    }
-
-    fn spec(&self, spec: &VmSpec) -> agentiso_host::VmSpec {
-        convert::spec(&self.config, spec, OnSpawn::default())
     }
 
     fn processes_of(&self, wanted: impl Fn(&Stray) -> bool) -> Vec<Stray> {
@@ -195,7 +164,7 @@ impl Vms for QemuVms {
     fn create<'a>(
         &'a self,
         spec: &'a VmSpec,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         self.boot(spec, BootSource::Create, spawned, progress).boxed()
@@ -204,7 +173,7 @@ impl Vms for QemuVms {
     fn start<'a>(
         &'a self,
         spec: &'a VmSpec,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         self.boot(spec, BootSource::Start, spawned, progress).boxed()
@@ -214,7 +183,7 @@ impl Vms for QemuVms {
         &'a self,
         spec: &'a VmSpec,
         snapshot: SnapshotId,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         self.boot(spec, BootSource::Restore(snapshot), spawned, progress).boxed()
@@ -228,8 +197,7 @@ impl Vms for QemuVms {
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move {
             let hypervisor = self.hypervisor().await.map_err(unusable)?;
-            let branched = hypervisor.branch(&self.spec(source), snapshot, &self.spec(fork)).await;
-            branched.map_err(convert::snapshot_failure)
+            Ok(hypervisor.branch(source, snapshot, fork).await?)
         }
         .boxed()
     }
@@ -237,7 +205,7 @@ impl Vms for QemuVms {
     fn create_branch<'a>(
         &'a self,
         fork: &'a VmSpec,
-        spawned: SpawnHook,
+        spawned: OnSpawn,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
         self.boot(fork, BootSource::Branch, spawned, progress).boxed()
@@ -252,14 +220,13 @@ impl Vms for QemuVms {
     ) -> BoxFuture<'a, Result<Exported, CarryFailure>> {
         async move {
             let hypervisor = self.hypervisor().await.map_err(uncarried)?;
-            let exported = hypervisor.export(&self.spec(branch), about.clone(), target, progress).await;
-            exported.map_err(convert::carry_failure)
+            Ok(hypervisor.export(branch, about.clone(), target, progress).await?)
         }
         .boxed()
     }
 
     fn look<'a>(&'a self, file: &'a Path) -> BoxFuture<'a, Result<Carried, CarryFailure>> {
-        async move { carry::look(file).await.map(convert::carried).map_err(convert::carry_failure) }.boxed()
+        async move { Ok(carry::look(file).await?.into()) }.boxed()
     }
 
     fn import<'a>(
@@ -271,8 +238,7 @@ impl Vms for QemuVms {
     ) -> BoxFuture<'a, Result<Imported, CarryFailure>> {
         async move {
             let hypervisor = self.hypervisor().await.map_err(uncarried)?;
-            let imported = hypervisor.import(&self.spec(spec), arrival, progress, cancel).await;
-            imported.map_err(convert::carry_failure)
+            Ok(hypervisor.import(spec, arrival, progress, cancel).await?)
         }
         .boxed()
     }
@@ -284,8 +250,7 @@ impl Vms for QemuVms {
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move {
             let hypervisor = self.hypervisor().await.map_err(unusable)?;
-            let deleted = hypervisor.delete_snapshot(&self.spec(spec), None, snapshot).await;
-            deleted.map_err(convert::snapshot_failure)
+            Ok(hypervisor.delete_snapshot(spec, None, snapshot).await?)
         }
         .boxed()
     }
@@ -298,8 +263,7 @@ impl Vms for QemuVms {
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
         async move {
             let hypervisor = self.hypervisor().await.map_err(unusable)?;
-            let diff = hypervisor.diff(&self.spec(spec), None, snapshot, cancelled).await;
-            diff.map(convert::diff).map_err(convert::snapshot_failure)
+            Ok(hypervisor.diff(spec, None, snapshot, cancelled).await?)
         }
         .boxed()
     }
@@ -311,7 +275,7 @@ impl Vms for QemuVms {
     ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move {
             let hypervisor = self.hypervisor().await.map_err(unusable)?;
-            hypervisor.settle(&self.spec(spec), None, known).await.map_err(convert::snapshot_failure)
+            Ok(hypervisor.settle(spec, None, known).await?)
         }
         .boxed()
     }
@@ -329,23 +293,8 @@ impl Vms for QemuVms {
             let hypervisor = self.hypervisor().await;
             let hypervisor =
                 hypervisor.map_err(|error| AttachFailure::HostUnfit { reason: error.to_string() })?;
-            let spec = self.spec(spec);
-            match hypervisor.attach(&spec, record).await {
-                Ok(vm) => {
-                    Ok(Arc::new(QemuVm::new(&self.config, hypervisor, spec.clone(), vm)) as Arc<dyn Vm>)
-                }
-                Err(AttachError::Gone) => Err(AttachFailure::Gone),
-                Err(error @ AttachError::Altered { .. }) => {
-                    Err(AttachFailure::Altered { reason: error.to_string() })
-                }
-                Err(
-                    error @ (AttachError::CommandLine(_)
-                    | AttachError::Elsewhere { .. }
-                    | AttachError::Process(_)
-                    | AttachError::Qmp(_)
-                    | AttachError::Agent(_)),
-                ) => Err(AttachFailure::Unreachable { reason: error.to_string() }),
-            }
+            let vm = hypervisor.attach(spec, record).await?;
+            Ok(Arc::new(RunningVm::new(hypervisor, spec, vm)) as Arc<dyn Vm>)
         }
         .boxed()
     }
@@ -442,11 +391,11 @@ impl Vms for QemuVms {
 
     fn templates(&self) -> Vec<TemplateInfo> {
         let hypervisor = self.hypervisor.get();
-        hypervisor.map(|h| h.templates().list().iter().map(convert::template).collect()).unwrap_or_default()
+        hypervisor.map(|h| h.templates().list().iter().map(facts::template).collect()).unwrap_or_default()
     }
 
-    fn volume_usage(&self, spec: &VmSpec, of: SizesOf) -> Option<VolumeUsage> {
-        Qcow2Storage::sizes_now(&spec.data_dir, of).ok().map(convert::usage)
+    fn volume_usage(&self, spec: &VmSpec, of: SizesOf) -> Option<VolumeSizes> {
+        Qcow2Storage::sizes_now(&spec.data_dir, of).ok()
     }
 
     fn origin(&self, spec: &VmSpec) -> Option<Origin> {
@@ -472,7 +421,7 @@ impl Vms for QemuVms {
     }
 
     fn facts(&self) -> BoxFuture<'_, Result<HostFacts, BootFailure>> {
-        async move { Ok(convert::facts(&self.config, self.hypervisor().await?.facts())) }.boxed()
+        async move { Ok(facts::facts(&self.config, self.hypervisor().await?.facts())) }.boxed()
     }
 }
 

@@ -5,12 +5,11 @@ use std::path::PathBuf;
 
 use agentiso_core::config::Config;
 use agentiso_core::names::ImageName;
-use agentiso_host::BaseImage;
 use agentiso_image::initramfs::InitramfsError;
 use agentiso_image::{Dirs, Image, KernelError, KernelSource, NoGuestAgent, PackageSource, silent};
 use thiserror::Error;
 
-use crate::vms::{ImageFailure, ImageRef};
+use crate::vms::{BaseImage, ImageFailure, ImageRef};
 
 #[derive(Debug, Error)]
 pub(super) enum ArtefactError {
@@ -82,11 +81,6 @@ pub(super) fn base_image(config: &Config, name: &ImageName) -> Result<BaseImage,
         disk: image.disk,
         virtual_size: image.manifest.filesystem.bytes,
     })
-}
-
-/// The path of an image's disk; the user of the path has to check that it exists.
-pub(super) fn disk_of(config: &Config, name: &ImageName) -> PathBuf {
-    config.paths.images.join(name.as_str()).join("disk.qcow2")
 }
 
 fn names(config: &Config) -> Vec<String> {

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use tokio::io::DuplexStream;
 
-use super::AgentFailure;
+use crate::agent::AgentFailure;
 
 /// One such connection. Dropped before its end, the program is cut off.
 pub struct LocalConnection {

@@ -1,6 +1,7 @@
 //! The description of a wanted VM, and the result of starting it.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +13,18 @@ use agentiso_core::resources::Resources;
 use agentiso_sys::process::VmRecord;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 
-use crate::agent::NetworkIdentity;
-use crate::disk::Backing;
-use crate::qemu::argv::{Card, Shape};
+use crate::failure::Unrecorded;
 use crate::vm::Vm;
+
+/// The image, and its build, that a workspace was made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageRef {
+    pub name: ImageName,
+    /// The hash of the image's contents.
+    pub id: String,
+    pub virtual_size: u64,
+}
 
 /// A base image: a root file system on a disk that never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +46,32 @@ pub struct Identity {
     pub network: Option<NetworkIdentity>,
 }
 
+/// The VM's place in its network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkIdentity {
+    /// Hardware address.
+    pub mac: [u8; 6],
+    /// Address of the VM.
+    pub address: Ipv4Addr,
+    /// Length of the subnet's prefix.
+    pub prefix: u8,
+    /// Default route.
+    pub gateway: Ipv4Addr,
+    /// Name servers.
+    pub dns: Vec<Ipv4Addr>,
+}
+
+/// The connection of the network card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Card {
+    /// A socket on which the gateway listens, now or later.
+    Socket(PathBuf),
+    /// An existing TAP device.
+    Tap(String),
+}
+
 /// A VM to be made, started or found again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmSpec {
     pub id: WorkspaceId,
     pub resources: Resources,
@@ -54,8 +85,6 @@ pub struct VmSpec {
     pub card: Card,
     pub init_mode: InitMode,
     pub identity: Identity,
-    /// Called for every process that is started for this VM, before its guest is waited for.
-    pub on_spawn: OnSpawn,
 }
 
 impl VmSpec {
@@ -70,31 +99,26 @@ impl VmSpec {
     pub fn disk_bytes(&self) -> u64 {
         u64::from(self.resources.disk_gb) << 30
     }
-
-    pub(crate) fn shape(&self) -> Shape {
-        Shape { vcpus: self.resources.vcpus, memory_mb: self.resources.memory_mb }
-    }
-
-    pub(crate) fn backing(&self) -> Backing {
-        Backing { name: self.base_image.name.to_string(), layers: vec![self.base_image.disk.clone()] }
-    }
 }
 
-type Hook = dyn Fn(VmRecord) -> BoxFuture<'static, ()> + Send + Sync;
+type Hook = dyn Fn(VmRecord) -> BoxFuture<'static, Result<(), Unrecorded>> + Send + Sync;
 
-/// Receives the identity of a process that was just started, so that it can be recorded while the guest is still coming
-/// up. The boot returns only after the hook has returned.
+/// Records a process that was just started, before its guest is waited for. If it fails, the process is ended: a VM
+/// that is in no record must not run.
 #[derive(Clone, Default)]
 pub struct OnSpawn(Option<Arc<Hook>>);
 
 impl OnSpawn {
-    pub fn new(hook: impl Fn(VmRecord) -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
+    pub fn new(
+        hook: impl Fn(VmRecord) -> BoxFuture<'static, Result<(), Unrecorded>> + Send + Sync + 'static,
+    ) -> Self {
         Self(Some(Arc::new(hook)))
     }
 
-    pub(crate) async fn tell(&self, record: VmRecord) {
-        if let Some(hook) = &self.0 {
-            hook(record).await;
+    pub async fn tell(&self, record: VmRecord) -> Result<(), Unrecorded> {
+        match &self.0 {
+            Some(hook) => hook(record).await,
+            None => Ok(()),
         }
     }
 }
@@ -140,16 +164,10 @@ impl fmt::Display for Rung {
 
 /// A VM that is up and has its identity.
 #[derive(Debug)]
-pub struct Booted {
-    pub vm: Vm,
+pub struct Booted<V = Arc<dyn Vm>> {
+    pub vm: V,
     pub rung: Rung,
     pub boot_time: Duration,
-    /// A requested feature that could not be provided, although the VM is up.
+    /// A requested feature that could not be provided, although the VM is up: its memory could not be restored.
     pub warning: Option<String>,
-}
-
-impl Booted {
-    pub(crate) fn new(vm: Vm, rung: Rung, began: Instant) -> Self {
-        Self { vm, rung, boot_time: began.elapsed(), warning: None }
-    }
 }

@@ -1,0 +1,44 @@
+//! The vocabulary of VMs: what one is made of, what can be asked of it and of its guest, and how that fails.
+//!
+//! ```text
+//! Vms ── create, start, restore, branch, attach ──▶ Vm ── snapshot, shutdown, … ──▶ GuestAgent ── exec, files, jobs
+//! ```
+//!
+//! [`Vms`], [`Vm`] and [`GuestAgent`] are implemented by QEMU (`agentiso-host`) and by the fake of the tests. The types
+//! exist once in a process: only the guest's protocol and the files on disk have their own.
+
+mod agent;
+mod carry;
+mod exec;
+mod facts;
+mod failure;
+mod files;
+mod jobs;
+mod local;
+mod snapshot;
+mod spec;
+mod vm;
+mod vms;
+
+pub use agent::{AgentFailure, GuestAgent, GuestCode};
+pub use carry::{About, Arrival, Carried, Exported, Facts, Imported, Target};
+pub use exec::{Captured, Command, ExecEvent, ExecEvents, ExecOutcome, ExecSpec, OutputStream};
+pub use facts::{HostFacts, Stray, TEMPLATE_BUILD, TemplateInfo};
+pub use failure::{
+    AttachFailure, BootFailure, CarryFailure, EraseFailure, ImageFailure, SnapshotFailure, Unrecorded,
+};
+pub use files::{
+    Arrived, DirEntry, DirListing, Download, EntryKind, FileContent, ListOptions, Pieces, Upload, WriteFile,
+};
+pub use jobs::{ExecOrJob, JobQuery, JobState, JobSummary};
+pub use local::{LocalConnection, LocalConnections};
+pub use snapshot::{
+    ChangedPath, ChangedPaths, DiskSnapshot, Origin, SizesOf, SnapshotDiff, SnapshotSizes, SnapshotTaken,
+    VolumeSizes,
+};
+pub use spec::{BaseImage, Booted, Card, Identity, ImageRef, NetworkIdentity, OnSpawn, Rung, VmSpec};
+pub use vm::Vm;
+pub use vms::Vms;
+
+pub use agentiso_sys::Progress;
+pub use agentiso_sys::process::VmRecord;
