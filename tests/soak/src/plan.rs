@@ -408,7 +408,7 @@ mod tests {
             let file = format!("{}/../../crates/{krate}/src/fault.rs", env!("CARGO_MANIFEST_DIR"));
             std::fs::read_to_string(file).unwrap()
         };
-        let lists = read("daemon") + &read("host");
+        let lists = read("daemon") + &read("sys");
         for name in STEPS.iter().map(|(step, _)| step).chain(&PLACES) {
             assert!(
                 lists.contains(&format!("\"{name}\",")) || lists.contains(&format!("\"{name}\"]")),

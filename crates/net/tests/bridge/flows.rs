@@ -67,8 +67,8 @@ fn vm_connection_is_logged_by_its_opener() {
             });
             assert_eq!(got.await, 300_000);
         }
-        let opened = "opened tcp 10.42.0.3:80 (VM3) by allow_inter_vm";
-        let closed = "closed tcp 10.42.0.3:80 (VM3) by allow_inter_vm, 70000 bytes up, 300000 bytes down";
+        let opened = "opened tcp 10.42.0.3:80 (vm3) by allow_inter_vm";
+        let closed = "closed tcp 10.42.0.3:80 (vm3) by allow_inter_vm, 70000 bytes up, 300000 bytes down";
         eventually(|| logged(&one, 80).len() == 4, || one.log()).await;
         let mut lines = logged(&one, 80);
         lines.sort_unstable();
@@ -96,7 +96,7 @@ fn bridged_datagrams_are_logged_until_disallowed() {
             assert_eq!(one.guest.echo(&inside, b"hi").await.unwrap(), b"hi");
         }
         let out = "udp 198.51.100.2:7 (good.test) by allow_domains good.test";
-        let neighbour = "udp 10.42.0.3:9 (VM3) by allow_inter_vm";
+        let neighbour = "udp 10.42.0.3:9 (vm3) by allow_inter_vm";
         one.logs(" opened udp 198.51.100.2:7").await;
         one.logs(" opened udp 10.42.0.3:9").await;
 
