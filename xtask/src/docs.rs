@@ -25,6 +25,9 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    let root = shell::root();
+    // Needs no build, so it comes before what does.
+    let mut problems = crates::problems(&root, options.update)?;
     if options.update {
         // The tests that compare write instead when they see this.
         shell::run(
@@ -36,9 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 .env("AGENTISO_UPDATE_DOCS", "1"),
         )?;
     }
-    let root = shell::root();
     let chores = chores(&root)?;
-    let mut problems = Vec::new();
     let documents = documents(&root)?;
     for document in &documents {
         let text =
@@ -58,7 +59,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let sources = sources::read(&root)?;
     problems.extend(guards::problems(&root, &sources)?);
-    problems.extend(crates::problems(&root, options.update)?);
     problems.extend(words::problems(&root, &documents, &sources)?);
     if !problems.is_empty() {
         bail!("problems in the documents:\n  {}", problems.join("\n  "));

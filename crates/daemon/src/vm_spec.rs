@@ -1,4 +1,4 @@
-//! What the VM of a workspace is made of: the configuration and the workspace, put together.
+//! Puts the configuration and a workspace together into the specification of its VM.
 
 use std::net::Ipv4Addr;
 
