@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use agentiso_host::agent::AgentClient;
+use agentiso_agent::AgentClient;
 use agentiso_testkit::LONG;
 use agentiso_vm::ExecSpec;
 use anyhow::{Context, Result};

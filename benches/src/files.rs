@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use agentiso_host::agent::{AgentClient, WriteOptions};
+use agentiso_agent::{AgentClient, WriteOptions};
 use agentiso_testkit::LONG;
 use anyhow::{Context, Result};
 use serde_json::json;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use agentiso_host::agent::AgentClient;
+use agentiso_agent::AgentClient;
 use agentiso_protocol::link::{Decoder, Event, MAX_PAYLOAD, data_header, sync_ack};
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

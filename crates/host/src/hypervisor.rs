@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentiso_agent::{AgentClient, AgentError};
 use agentiso_core::config;
 use agentiso_core::ids::{SnapshotId, WorkspaceId};
+use agentiso_disk::{DiskError, KeyframeDue, Qcow2Storage, Storage};
 use agentiso_sys::Progress;
 use agentiso_sys::cgroup::Cgroups;
 use agentiso_sys::fault;
@@ -23,12 +25,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Booted;
 use crate::accelerator::{self, Chosen, HostCpu, ProbeKey, Verdict};
-use crate::agent::{AgentClient, AgentError};
 use crate::boot::BootError;
 use crate::boot::bring_up::as_of_now;
 use crate::boot::ladder::Ladder;
 use crate::boot::launch::{Host, Start, agent_socket, console_socket, qmp_socket, stderr_pipe};
-use crate::disk::{DiskError, KeyframeDue, Qcow2Storage, Storage};
 use crate::qemu::argv::{Begin, Memory, Shape};
 use crate::qemu::kernel_args::kernel_args;
 use crate::qemu::version::{Qemu, QemuError};

@@ -13,10 +13,8 @@
 //! effects when it is dropped.
 
 pub mod accelerator;
-pub mod agent;
 pub mod boot;
 pub mod carry;
-pub mod disk;
 pub mod hypervisor;
 pub mod proof;
 pub mod qemu;

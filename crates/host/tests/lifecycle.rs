@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use agentiso_host::agent::WriteOptions;
+use agentiso_agent::WriteOptions;
 use agentiso_host::{AttachError, ExitCause};
 use agentiso_sys::Progress;
 use agentiso_sys::process::Process;

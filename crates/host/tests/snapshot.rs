@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
-use agentiso_host::disk::{Qcow2Storage, Storage};
+use agentiso_disk::{Qcow2Storage, Storage};
 use agentiso_host::qmp::LONGEST_PAUSE;
 use agentiso_sys::Progress;
 use agentiso_vm::{OnSpawn, Rung};

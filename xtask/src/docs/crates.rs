@@ -16,10 +16,11 @@ const BEGIN: &str = "<!-- crates: written by ./x docs --update -->\n```text\n";
 const END: &str = "```\n<!-- end of crates -->";
 
 /// From the foundation up. Every crate of the workspace is in one layer.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["core", "diff", "http", "protocol", "tree", "vault", "testkit", "xtask"],
     &["git", "guest", "net", "sys"],
     &["vm"],
+    &["agent", "disk"],
     &["host", "image"],
     &["daemon"],
     &["mcp"],

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use agentiso_agent::{AgentClient, AgentError, AttachRoot, InitMode, Stage, limits};
 use agentiso_core::config;
 use agentiso_core::names::ImageName;
 use agentiso_protocol::ErrorCode;
@@ -12,7 +13,6 @@ use tokio::time::Instant;
 
 use super::error::BootError;
 use super::launch::Launched;
-use crate::agent::{self, AgentClient, AgentError, AttachRoot, InitMode, Stage, limits};
 
 /// Random bytes given to each guest: enough for the kernel to reseed its generator.
 const ENTROPY_BYTES: usize = 256;
@@ -23,10 +23,10 @@ const _: () = assert!(ENTROPY_BYTES >= limits::MIN_ENTROPY_BYTES);
 const LOAD_DEADLINE: Duration = Duration::from_secs(30);
 
 /// An identity with the current time and new random numbers.
-pub(crate) fn as_of_now(identity: &Identity) -> Result<agent::Identity, getrandom::Error> {
+pub(crate) fn as_of_now(identity: &Identity) -> Result<agentiso_agent::Identity, getrandom::Error> {
     let mut entropy = vec![0; ENTROPY_BYTES];
     getrandom::fill(&mut entropy)?;
-    Ok(agent::Identity {
+    Ok(agentiso_agent::Identity {
         realtime: SystemTime::now(),
         entropy,
         hostname: identity.hostname.clone(),

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
+use agentiso_agent::AgentError;
 use agentiso_core::names::ImageName;
+use agentiso_disk::DiskError;
 use agentiso_sys::files::FileError;
 use agentiso_sys::process::SpawnError;
 use agentiso_vm::{BootFailure, Rung, Unrecorded};
 use thiserror::Error;
 
 use super::init::IMAGE_INIT;
-use crate::agent::AgentError;
-use crate::disk::DiskError;
 use crate::qmp::QmpError;
 use crate::vm::ExitReason;
 

@@ -9,6 +9,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agentiso_agent::AgentClient;
+use agentiso_disk::{Backing, DiskError, Qcow2Storage, Storage};
 use agentiso_sys::Progress;
 use agentiso_sys::files;
 use agentiso_vm::{OnSpawn, Rung, VmSpec};
@@ -20,8 +22,6 @@ use super::init::refuse_missing_init;
 use super::launch::{Host, Launched, Spawned, Start, agent_socket};
 use super::layers;
 use crate::Booted;
-use crate::agent::AgentClient;
-use crate::disk::{Backing, DiskError, Qcow2Storage, Storage};
 use crate::qemu::argv::{Begin, Memory};
 use crate::qmp::Event;
 use crate::templates::Templates;

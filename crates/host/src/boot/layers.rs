@@ -5,10 +5,10 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use agentiso_disk::qcow2_header::Header;
+use agentiso_disk::{DiskError, Qcow2Storage, Storage};
 use agentiso_sys::files::FileError;
 
-use crate::disk::qcow2_header::Header;
-use crate::disk::{DiskError, Qcow2Storage, Storage};
 use crate::qemu::argv::{Given, Layer};
 
 /// Lower fd sets are used for other files.

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
+use agentiso_disk::qcow2_header::{Header, HeaderError};
 use agentiso_sys::cgroup::{Cgroups, Group};
 use agentiso_sys::files::FileError;
 use agentiso_sys::jail::{Cell, Jail, View, give_to, make_readable, take_back, uid_of};
 use agentiso_sys::process::{Jailed, JailedError};
 
 use super::error::{CarryError, Flaw};
-use crate::disk::qcow2_header::{Header, HeaderError};
 use crate::qemu::version::which;
 
 const TOOL: &str = "qemu-img";
@@ -28,7 +28,7 @@ const CHECK_DEADLINE: Duration = Duration::from_secs(600);
 const TABLES: u64 = 1024;
 const TABLES_AT_LEAST: u64 = 16 << 20;
 
-/// The same format that [`crate::disk`] writes, independent of QEMU's defaults.
+/// The same format that [`agentiso_disk`] writes, independent of QEMU's defaults.
 const OPTIONS: &str = "compat=1.1,cluster_size=65536,refcount_bits=16,lazy_refcounts=off";
 
 /// The part of the header that every version 3 file has.

@@ -3,14 +3,14 @@
 use std::io;
 use std::path::PathBuf;
 
+use agentiso_disk::DiskError;
+use agentiso_disk::qcow2_header::HeaderError;
 use agentiso_sys::files::FileError;
 use agentiso_sys::process::JailedError;
 use agentiso_vm::CarryFailure;
 use thiserror::Error;
 
 use super::manifest::FORMAT;
-use crate::disk::DiskError;
-use crate::disk::qcow2_header::HeaderError;
 
 const MIB: u64 = 1 << 20;
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agentiso_core::config::InitMode;
+use agentiso_disk::{Qcow2Storage, Storage};
 use agentiso_sys::Progress;
 use agentiso_sys::cgroup::Cgroups;
 use agentiso_sys::files::{self, FileError};
@@ -16,7 +17,6 @@ use super::manifest::{FORMAT, Manifest, Member, MemberSize};
 use super::meter::Meter;
 use super::pack::{Sources, pack};
 use super::target::refuse_existing;
-use crate::disk::{Qcow2Storage, Storage};
 use crate::hypervisor::Hypervisor;
 use crate::snapshot::memory;
 use crate::templates::key::Inputs;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_disk::{DISK_FILE, Qcow2Storage, Storage};
 use agentiso_sys::Progress;
 use agentiso_sys::cgroup::Cgroups;
 use agentiso_sys::files::{self, FileError};
@@ -19,7 +20,6 @@ use super::import_dir::ImportDir;
 use super::manifest::Manifest;
 use super::meter::Meter;
 use super::unpack::{self, MemberPaths};
-use crate::disk::{DISK_FILE, Qcow2Storage, Storage};
 use crate::hypervisor::Hypervisor;
 use crate::snapshot::memory;
 use crate::templates::differences::differences;

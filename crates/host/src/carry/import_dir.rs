@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use agentiso_disk::{DISK_FILE, VOLUME_FILE};
 use agentiso_sys::files::{self, FileError};
-
-use crate::disk::{DISK_FILE, VOLUME_FILE};
 
 /// A directory without a volume. It is removed when the last reference is dropped, unless [`ImportDir::keep`] was called.
 #[derive(Debug)]

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentiso_disk::qcow2_header::reserve_header;
+use agentiso_disk::{Keyframe, LayerName, Merge};
 use agentiso_sys::files::FileError;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::client::{QmpClient, QmpError};
 use super::fdset::{Access, open};
-use crate::disk::qcow2_header::reserve_header;
-use crate::disk::{Keyframe, LayerName, Merge};
 use crate::qemu::argv::{DISK_DEVICE, file_node, frozen_node, layer_note, qcow2_node};
 
 /// The job name of a merge; one runs at a time.
@@ -312,7 +312,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::disk::qcow2_header::{Header, create_overlay};
+    use agentiso_disk::qcow2_header::{Header, create_overlay};
 
     /// A QEMU that accepts every command, and exits when it has accepted a merge.
     async fn ends_in_a_merge() -> QmpClient {

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_disk::{KeyframeDue, Merge, Qcow2Storage, Storage};
 use agentiso_sys::fault;
 use tokio_util::sync::CancellationToken;
 
 use super::error::SnapshotError;
 use super::take::{Overlay, freeze, undo};
-use crate::disk::{KeyframeDue, Merge, Qcow2Storage, Storage};
 use crate::qmp::{QmpClient, QmpError};
 
 /// A merge copies the data of the upper layer. One that takes longer is tried again when the next snapshot is deleted.

@@ -9,11 +9,11 @@ use agentiso_core::ids::SnapshotId;
 use agentiso_diff::ext4::Kind;
 use agentiso_diff::qcow2::{Chain, Qcow2Error};
 use agentiso_diff::{DiffOptions, Difference, PathDiff, Watch, diff_paths};
+use agentiso_disk::{Qcow2Storage, Storage};
 use agentiso_vm::{ChangedPath, ChangedPaths, SnapshotDiff};
 use tokio_util::sync::CancellationToken;
 
 use super::error::SnapshotError;
-use crate::disk::{Qcow2Storage, Storage};
 
 /// The most that is read to tell changed bytes from moved ones; it takes about a second.
 const MAX_COMPARED: u64 = 512 << 20;

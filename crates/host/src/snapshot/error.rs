@@ -1,13 +1,13 @@
 //! The errors of taking, using and deleting snapshots.
 
+use agentiso_agent::AgentError;
 use agentiso_core::ids::SnapshotId;
+use agentiso_disk::DiskError;
 use agentiso_sys::files::FileError;
 use agentiso_vm::SnapshotFailure;
 use thiserror::Error;
 
-use crate::agent::AgentError;
 use crate::boot::BootError;
-use crate::disk::DiskError;
 use crate::qmp::QmpError;
 
 #[derive(Debug, Error)]

@@ -90,8 +90,8 @@ impl Drop for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::qcow2_header::create_overlay;
-    use crate::disk::{DISK_FILE, Qcow2Storage, Storage};
+    use agentiso_disk::qcow2_header::create_overlay;
+    use agentiso_disk::{DISK_FILE, Qcow2Storage, Storage};
 
     /// More memory than any host has.
     const TOO_MUCH: u64 = u64::MAX / 4;

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_disk::qcow2_header::Header;
+use agentiso_disk::{DiskError, Pivot, Qcow2Storage, Storage};
 use agentiso_sys::Progress;
 use agentiso_sys::fault;
 use agentiso_vm::VmSpec;
@@ -15,8 +17,6 @@ use super::error::SnapshotError;
 use super::memory::{self, Conversion};
 use super::stream::{self, Stream};
 use crate::boot::launch::Host;
-use crate::disk::qcow2_header::Header;
-use crate::disk::{DiskError, Pivot, Qcow2Storage, Storage};
 use crate::qmp::{Event, QmpClient, QmpError, node_name};
 use crate::templates::key::HostInputs;
 use crate::vm::Vm;

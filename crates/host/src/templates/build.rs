@@ -4,8 +4,10 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentiso_agent::{AgentClient, Stage};
 use agentiso_core::config::InitMode;
 use agentiso_core::ids::WorkspaceId;
+use agentiso_disk::{Backing, DiskError, Qcow2Storage, Storage};
 use agentiso_sys::Progress;
 use agentiso_sys::files::FileError;
 use agentiso_vm::{BaseImage, ExecSpec, Identity, NetworkIdentity};
@@ -16,10 +18,8 @@ use super::copy::copy_sparse;
 use super::key::Inputs;
 use super::manifest;
 use super::store::{Building, Store, Template};
-use crate::agent::{AgentClient, Stage};
 use crate::boot::launch::{Host, Launched, Start};
 use crate::boot::{BootError, layers, refuse_missing_init};
-use crate::disk::{Backing, DiskError, Qcow2Storage, Storage};
 use crate::qemu::argv::{Begin, Memory, Shape};
 use crate::qmp::QmpError;
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use agentiso_disk::DISK_FILE;
 use agentiso_sys::files::{self, FileError};
 use agentiso_sys::hex;
 use agentiso_sys::jail::take_back;
@@ -13,7 +14,6 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::key::Inputs;
-use crate::disk::DISK_FILE;
 
 pub(crate) const SCHEMA: u32 = 1;
 pub(crate) const FILE: &str = "manifest.json";

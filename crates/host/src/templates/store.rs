@@ -6,12 +6,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use agentiso_disk::{Backing, DISK_FILE};
 use agentiso_sys::files::{self, FileError};
 
 use super::key::{HostInputs, Inputs, TemplateKey, TemplateKind};
 use super::lock::BuildLock;
 use super::manifest::{self, Manifest};
-use crate::disk::{Backing, DISK_FILE};
 
 /// The prefix of a build's directory; the key and a random part follow.
 const BUILDING: &str = ".building-";

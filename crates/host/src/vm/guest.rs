@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agentiso_agent::{AgentError, FileReader, TreeReader, WriteOptions};
 use agentiso_core::paths::GuestPath;
 use agentiso_vm::{
     AgentFailure, Arrived, Command, DirListing, Download, ExecEvents, ExecOrJob, ExecSpec, FileContent,
@@ -13,7 +14,6 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 
 use super::Vm;
-use crate::agent::{AgentError, FileReader, TreeReader, WriteOptions};
 
 impl GuestAgent for Vm {
     fn exec(&self, spec: ExecSpec) -> BoxFuture<'_, Result<ExecEvents, AgentFailure>> {

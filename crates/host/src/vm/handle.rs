@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use agentiso_agent::{AgentClient, AgentError};
 use agentiso_core::ids::WorkspaceId;
 use agentiso_sys::files;
 use agentiso_sys::process::{Process, VmRecord};
@@ -19,7 +20,6 @@ use super::exit::ExitReason;
 use super::link::AgentLink;
 use super::logs;
 use super::recorder::Recorder;
-use crate::agent::{AgentClient, AgentError};
 use crate::qmp::{Event, QmpClient, QmpError, ShutdownCause};
 
 /// QEMU closes its control socket as it exits; its announcement has been read by then.

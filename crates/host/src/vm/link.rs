@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use agentiso_agent::{AgentClient, AgentError};
 use tokio::time::Instant;
-
-use crate::agent::{AgentClient, AgentError};
 
 /// An agent that is up answers within milliseconds; an emulated guest on a busy host may need seconds.
 const RECONNECT_DEADLINE: Duration = Duration::from_secs(30);

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use agentiso_disk::{DiskError, Qcow2Storage};
 use agentiso_sys::files::FileError;
 use agentiso_vm::{SizesOf, VmSpec};
 use rustix::fs::statvfs;
 
-use crate::disk::{DiskError, Qcow2Storage};
 use crate::qmp::QmpClient;
 use crate::snapshot::SnapshotError;
 

@@ -13,7 +13,7 @@ use agentiso_core::config::{Accelerator, InitMode, Jail};
 use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
-use agentiso_host::disk::qcow2_header::Header;
+use agentiso_disk::qcow2_header::Header;
 use agentiso_host::{Booted, Hypervisor, HypervisorSettings, Vm};
 use agentiso_sys::Progress;
 use agentiso_sys::process::Process;
