@@ -203,6 +203,6 @@ fn recover(shared: &Arc<Shared>, found: &FoundVms) {
     let workspaces: Vec<_> = shared.state().registry.iter().cloned().collect();
     for workspace in workspaces {
         let running = found.vm(&workspace.id);
-        runner::take_up(shared, &workspace, running, found.books(&workspace.id));
+        runner::take_up(shared, &workspace, running, found.listing(&workspace.id));
     }
 }

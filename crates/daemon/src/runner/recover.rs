@@ -6,7 +6,7 @@ use agentiso_core::ids::SnapshotId;
 
 use super::task::{Existence, Runner, spawn_recovered};
 use crate::handle::Live;
-use crate::registry::{Books, Lifetime, Status, Workspace};
+use crate::registry::{Lifetime, Listing, Status, Workspace};
 use crate::shared::Shared;
 use crate::vms::VmRecord;
 
@@ -60,7 +60,12 @@ pub(crate) fn plan(
 }
 
 /// Decides the recovery of an entry, shows the result at once if it is certain, and lets a runner do the rest.
-pub(crate) fn take_up(shared: &Arc<Shared>, workspace: &Workspace, found: Option<&VmRecord>, books: Books) {
+pub(crate) fn take_up(
+    shared: &Arc<Shared>,
+    workspace: &Workspace,
+    found: Option<&VmRecord>,
+    listing: Listing,
+) {
     let recovery = plan(&workspace.status, workspace.lifetime, found, |record| shared.vms.is_alive(record));
     match &recovery {
         Recovery::Settle(status) => shared.set_status(&workspace.id, status.clone()),
@@ -74,7 +79,7 @@ pub(crate) fn take_up(shared: &Arc<Shared>, workspace: &Workspace, found: Option
         }
         Recovery::Attach(_) | Recovery::Halt { .. } | Recovery::Interrupted { .. } => {}
     }
-    spawn_recovered(shared, workspace, recovery, books);
+    spawn_recovered(shared, workspace, recovery, listing);
 }
 
 impl Runner {

@@ -17,7 +17,7 @@ use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
 use crate::handle::{Live, RestoreOutcome, Taken};
-use crate::registry::{Books, Status};
+use crate::registry::{Listing, Status};
 use crate::vms::{Origin, Progress, SizesOf, SnapshotDiff, SnapshotFailure, Vm, VmSpec, VolumeUsage};
 
 const MIB: u64 = 1 << 20;
@@ -237,7 +237,7 @@ impl Runner {
         };
         settled.map_err(|source| self.snapshot_failed("cleaning up the disk".to_owned(), source))?;
         self.forget_removed(&removing);
-        self.books = Books::Complete;
+        self.listing = Listing::Complete;
         Ok(())
     }
 
@@ -250,11 +250,11 @@ impl Runner {
         let listed = listed.map_err(|_| OpError::ShuttingDown)?;
         let failed = |source| self.snapshot_failed("listing the snapshots on the disk".to_owned(), source);
         let Some(on_disk) = listed.map_err(failed)? else { return Ok(()) };
-        let (books, now) = (self.books, jiff::Timestamp::now());
+        let (listing, now) = (self.listing, jiff::Timestamp::now());
         let entered = self.shared.change(|registry| {
             let mut entered = Vec::new();
             registry.update(&self.id, |workspace| {
-                entered = workspace.snapshots.enter_found(&on_disk, books, now);
+                entered = workspace.snapshots.enter_found(&on_disk, listing, now);
             });
             entered
         });

@@ -14,7 +14,7 @@ use super::recover::Recovery;
 use crate::error::OpError;
 use crate::handle::{Handle, Live, QUEUE_LENGTH, Reply, Request};
 use crate::info::VmIdentity;
-use crate::registry::{Books, Lifetime, Registry, Status, Workspace};
+use crate::registry::{Lifetime, Listing, Registry, Status, Workspace};
 use crate::shared::Shared;
 use crate::standstill::ROOM_CHECK_INTERVAL;
 use crate::vms::Progress;
@@ -33,7 +33,7 @@ pub(super) struct Runner {
     /// Whether the volume may differ from the ledger; it is settled before the next step on it.
     pub(super) unsettled: bool,
     /// Whether the ledger's list of its snapshots is complete.
-    pub(super) books: Books,
+    pub(super) listing: Listing,
     /// Whether its layers may be tidied when there is nothing else to do.
     pub(super) untidy: bool,
     /// Its VM, while that runs and cannot be reached.
@@ -69,12 +69,17 @@ pub(crate) fn spawn_create(
 }
 
 /// Starts the task of a workspace that the ledger lists, or that is recovered from the quarantine.
-pub(super) fn spawn_recovered(shared: &Arc<Shared>, workspace: &Workspace, recovery: Recovery, books: Books) {
+pub(super) fn spawn_recovered(
+    shared: &Arc<Shared>,
+    workspace: &Workspace,
+    recovery: Recovery,
+    listing: Listing,
+) {
     let live = if matches!(recovery, Recovery::Attach(_)) { Live::Attaching } else { Live::Down };
     let runner = Runner::register(shared, workspace, live);
     shared.tasks.spawn(async move {
         let mut runner = runner;
-        runner.books = books;
+        runner.listing = listing;
         if runner.recover(recovery).await == Existence::Exists {
             runner.run().await;
         }
@@ -104,7 +109,7 @@ impl Runner {
             spec: shared.spec(workspace),
             live,
             unsettled: false,
-            books: Books::Complete,
+            listing: Listing::Complete,
             untidy: false,
             out_of_reach: None,
             waiting: None,
