@@ -78,14 +78,14 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// The operation that the phase of the workspace must admit, given its lifetime.
+    /// The operation that the workspace must admit, given its lifetime.
     pub(crate) fn operation(&self, lifetime: Lifetime) -> Operation {
         match self {
             Self::Start { .. } => Operation::Start,
             Self::Stop { .. } => Operation::Stop,
             Self::Destroy { .. } => Operation::Destroy,
             Self::End { .. } => match lifetime {
-                Lifetime::Lasting => Operation::Stop,
+                Lifetime::Lasting => Operation::End,
                 Lifetime::OneCall => Operation::Destroy,
             },
             Self::Snapshot { .. } => Operation::Snapshot,

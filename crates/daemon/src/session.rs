@@ -286,8 +286,7 @@ impl Session {
 
     pub async fn start(&self, wanted: &WorkspaceRef, progress: &Progress) -> Result<WorkspaceInfo, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle) = self.admitted(wanted, Operation::Start)?;
+        let (workspace, handle) = self.accepted(wanted, Operation::Start)?;
         let progress = progress.clone();
         self.ask(&workspace, handle, |reply| Request::Start { progress, reply }).await?;
         self.info_of(&workspace)
@@ -295,20 +294,20 @@ impl Session {
 
     pub async fn stop(&self, wanted: &WorkspaceRef) -> Result<WorkspaceInfo, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle) = self.admitted(wanted, Operation::Stop)?;
+        let (workspace, handle) = self.accepted(wanted, Operation::Stop)?;
         self.ask(&workspace, handle, |reply| Request::Stop { reply }).await?;
         self.info_of(&workspace)
     }
 
-    fn admitted(
+    fn accepted(
         &self,
         wanted: &WorkspaceRef,
         operation: Operation,
     ) -> Result<(Workspace, Option<Handle>), OpError> {
+        self.refuse_when_closing()?;
         let state = self.shared().state();
         let workspace = state.registry.find_owned(wanted, &self.0.id, self.0.kind)?;
-        Registry::admit(workspace, operation)?;
+        workspace.accept(operation)?;
         Ok((workspace.clone(), state.runners.get(&workspace.id).cloned()))
     }
 
@@ -437,8 +436,7 @@ impl Session {
     /// The guest of a running workspace. Waits if the daemon is still finding the VM again after a restart.
     pub async fn guest(&self, wanted: &WorkspaceRef) -> Result<Guest, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle) = self.admitted(wanted, Operation::UseGuest)?;
+        let (workspace, handle) = self.accepted(wanted, Operation::UseGuest)?;
         let vm = self.vm_of(&workspace, handle).await?;
         Ok(Guest::new(self.clone(), workspace.id, workspace.name, vm))
     }
@@ -449,10 +447,8 @@ impl Session {
     }
 
     async fn vm_of(&self, workspace: &Workspace, handle: Option<Handle>) -> Result<Arc<dyn Vm>, OpError> {
+        workspace.admit(Operation::UseGuest)?;
         let attaching = || self.unusable_vm_error(workspace);
-        if workspace.out_of_reach.is_some() {
-            return Err(attaching());
-        }
         let mut live = handle.ok_or_else(attaching)?.live;
         let settled =
             tokio::time::timeout(ATTACH_WAIT, live.wait_for(|live| !matches!(live, Live::Attaching)));
@@ -466,10 +462,9 @@ impl Session {
             Some(Live::Up(vm)) => Ok(vm),
             Some(Live::Down | Live::Attaching) | None => {
                 // It stopped after it was admitted; report the same error as the admission would.
-                let state = self.shared().state();
-                Registry::admit(state.registry.find(&WorkspaceRef::Id(workspace.id))?, Operation::UseGuest)?;
-                drop(state);
-                Err(attaching())
+                let registry = &self.shared().state().registry;
+                registry.find(&WorkspaceRef::Id(workspace.id))?.admit(Operation::UseGuest)?;
+                Err(OpError::StillAttaching { name: workspace.name.clone() })
             }
         }
     }

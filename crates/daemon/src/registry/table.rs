@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use agentiso_core::address::{AddressPool, Subnet};
 use agentiso_core::ids::{SessionId, WorkspaceId};
-use agentiso_core::lifecycle::Operation;
 use agentiso_core::memory::HostMemory;
 use agentiso_core::names::{WorkspaceName, WorkspaceRef};
 use agentiso_core::quota::{SESSION_QUOTA, Usage};
@@ -185,14 +184,6 @@ impl Registry {
             }
             found => found,
         }
-    }
-
-    pub(crate) fn admit(workspace: &Workspace, operation: Operation) -> Result<(), OpError> {
-        workspace.status.phase().admit(operation).map_err(|refusal| OpError::WrongState {
-            name: workspace.name.clone(),
-            refusal,
-            stop_reason: workspace.status.stop_reason().map(str::to_owned),
-        })
     }
 
     pub(crate) fn usage(&self, session: &SessionId) -> Usage {

@@ -14,7 +14,7 @@ use super::recover::Recovery;
 use crate::error::OpError;
 use crate::handle::{Handle, Live, QUEUE_LENGTH, Reply, Request};
 use crate::info::VmIdentity;
-use crate::registry::{Lifetime, Listing, Registry, Status, Workspace};
+use crate::registry::{Lifetime, Listing, Status, Workspace};
 use crate::shared::Shared;
 use crate::standstill::ROOM_CHECK_INTERVAL;
 use crate::vms::Progress;
@@ -207,7 +207,7 @@ impl Runner {
         let (lifetime, admitted) = match self.shared.state().registry.get(&self.id) {
             Some(workspace) => {
                 let lifetime = workspace.lifetime;
-                (lifetime, Registry::admit(workspace, request.operation(lifetime)))
+                (lifetime, workspace.admit(request.operation(lifetime)))
             }
             None => return Existence::Gone,
         };
@@ -223,10 +223,6 @@ impl Runner {
             Request::Stop { reply } => self.stop_for(reply).await,
             Request::Destroy { reply } => return self.destroy_for(reply).await,
             Request::End { reply } => match lifetime {
-                // No client asked for its end, and its guest cannot be told: the next daemon may reach it.
-                Lifetime::Lasting if self.out_of_reach.is_some() => {
-                    self.answer(reply, Err(self.unavailable()));
-                }
                 Lifetime::Lasting => self.stop_for(reply).await,
                 Lifetime::OneCall => return self.destroy_for(reply).await,
             },

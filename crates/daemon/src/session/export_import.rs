@@ -29,7 +29,7 @@ impl Session {
         self.refuse_when_closing()?;
         refuse_relative(&request.file)?;
         let (workspace, handle, id) =
-            self.admitted_snapshot(&request.source, &request.snapshot, Operation::UseSnapshots)?;
+            self.accepted_snapshot(&request.source, &request.snapshot, Operation::UseSnapshots)?;
         let handle = handle.ok_or_else(|| OpError::Busy { name: workspace.name.clone() })?;
         let (_, snapshot) = self.measured_snapshot_of(&workspace, id).await?;
         // While the file is written there is also a copy of the disk, which includes the image.

@@ -8,7 +8,7 @@ use super::Session;
 use crate::error::OpError;
 use crate::handle::{Handle, Request};
 use crate::info::{Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo};
-use crate::registry::{Registry, Workspace};
+use crate::registry::Workspace;
 use crate::vms::{Progress, SizesOf, SnapshotDiff, VolumeUsage};
 
 impl Session {
@@ -22,8 +22,7 @@ impl Session {
         progress: &Progress,
     ) -> Result<SnapshotMade, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle) = self.admitted(wanted, Operation::Snapshot)?;
+        let (workspace, handle) = self.accepted(wanted, Operation::Snapshot)?;
         let limit = self.shared().config.resources.max_snapshots_per_workspace;
         // The runner checks again; this only avoids waiting for it when the refusal is certain.
         workspace.snapshots.admit(&workspace.name, &name, limit)?;
@@ -47,8 +46,7 @@ impl Session {
         progress: &Progress,
     ) -> Result<Restored, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle, snapshot) = self.admitted_snapshot(wanted, name, Operation::Restore)?;
+        let (workspace, handle, snapshot) = self.accepted_snapshot(wanted, name, Operation::Restore)?;
         let progress = progress.clone();
         let back =
             self.ask(&workspace, handle, |reply| Request::Restore { snapshot, progress, reply }).await?;
@@ -63,8 +61,7 @@ impl Session {
         name: &SnapshotName,
     ) -> Result<SnapshotInfo, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle, snapshot) = self.admitted_snapshot(wanted, name, Operation::UseSnapshots)?;
+        let (workspace, handle, snapshot) = self.accepted_snapshot(wanted, name, Operation::UseSnapshots)?;
         let (_, info) = self.measured_snapshot_of(&workspace, snapshot).await?;
         self.ask(&workspace, handle, |reply| Request::DeleteSnapshot { snapshot, reply }).await?;
         Ok(info)
@@ -78,22 +75,22 @@ impl Session {
         progress: &Progress,
     ) -> Result<SnapshotDiff, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle, snapshot) = self.admitted_snapshot(wanted, name, Operation::UseSnapshots)?;
+        let (workspace, handle, snapshot) = self.accepted_snapshot(wanted, name, Operation::UseSnapshots)?;
         progress.report("comparing the disk with the snapshot", None);
         self.ask(&workspace, handle, |reply| Request::Diff { snapshot, reply }).await
     }
 
-    pub(super) fn admitted_snapshot(
+    pub(super) fn accepted_snapshot(
         &self,
         wanted: &WorkspaceRef,
         name: &SnapshotName,
         operation: Operation,
     ) -> Result<(Workspace, Option<Handle>, SnapshotId), OpError> {
+        self.refuse_when_closing()?;
         let state = self.shared().state();
         let workspace = state.registry.find_owned(wanted, self.id(), self.kind())?;
         let snapshot = workspace.snapshots.find(&workspace.name, name)?.id;
-        Registry::admit(workspace, operation)?;
+        workspace.accept(operation)?;
         Ok((workspace.clone(), state.runners.get(&workspace.id).cloned(), snapshot))
     }
 

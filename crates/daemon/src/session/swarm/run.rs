@@ -88,7 +88,7 @@ impl Session {
             self.refuse_without_bridge()?;
         }
         let (golden, ..) =
-            self.admitted_snapshot(&request.golden, &request.snapshot, Operation::UseSnapshots)?;
+            self.accepted_snapshot(&request.golden, &request.snapshot, Operation::UseSnapshots)?;
         // The id is used because another workspace may have the name by the time the last worker is forked.
         request.golden = WorkspaceRef::Id(golden.id);
         let target = match &request.merge {

@@ -36,7 +36,7 @@ impl Session {
     ) -> Result<TeamInfo, OpError> {
         self.refuse_when_closing()?;
         if let Some((golden, snapshot)) = &mut request.golden {
-            let (found, ..) = self.admitted_snapshot(golden, snapshot, Operation::UseSnapshots)?;
+            let (found, ..) = self.accepted_snapshot(golden, snapshot, Operation::UseSnapshots)?;
             // The id is used because another workspace may have the name by the time the last member is forked.
             *golden = WorkspaceRef::Id(found.id);
         }
