@@ -138,7 +138,7 @@ impl Daemon {
         };
         let ends = all.into_iter().map(|(name, handle)| async move {
             // A refusal means that the VM does not run or is gone, which is the goal.
-            if let Err(refusal) = handle.ask(&name, |reply| Request::End { reply }).await {
+            if let Err(refusal) = handle.ask(&name, Request::End).await {
                 tracing::debug!(workspace = %name, %refusal, "not stopped");
             }
         });

@@ -31,7 +31,7 @@ use agentiso_core::resources::Resources;
 
 use crate::error::OpError;
 use crate::first_turn::Turn;
-use crate::handle::{Handle, Live, Reply, Request};
+use crate::handle::{Answer, Handle, Live, Request};
 use crate::info::{Adopted, BulkAdopted, CreateRequest, Created, LogKind, Logs, NetworkInfo, WorkspaceInfo};
 use crate::logs;
 use crate::pool::Standby;
@@ -280,22 +280,21 @@ impl Session {
             let info = self.view(&state.registry, &found);
             (found, handle, info)
         };
-        self.ask(&workspace, handle, |reply| Request::Destroy { reply }).await?;
+        self.ask(&workspace, handle, Request::Destroy).await?;
         Ok(info)
     }
 
     pub async fn start(&self, wanted: &WorkspaceRef, progress: &Progress) -> Result<WorkspaceInfo, OpError> {
         let _call = self.begin_call();
         let (workspace, handle) = self.accepted(wanted, Operation::Start)?;
-        let progress = progress.clone();
-        self.ask(&workspace, handle, |reply| Request::Start { progress, reply }).await?;
+        self.ask(&workspace, handle, Request::Start { progress: progress.clone() }).await?;
         self.info_of(&workspace)
     }
 
     pub async fn stop(&self, wanted: &WorkspaceRef) -> Result<WorkspaceInfo, OpError> {
         let _call = self.begin_call();
         let (workspace, handle) = self.accepted(wanted, Operation::Stop)?;
-        self.ask(&workspace, handle, |reply| Request::Stop { reply }).await?;
+        self.ask(&workspace, handle, Request::Stop).await?;
         self.info_of(&workspace)
     }
 
@@ -311,12 +310,12 @@ impl Session {
         Ok((workspace.clone(), state.runners.get(&workspace.id).cloned()))
     }
 
-    async fn ask<T>(
+    async fn ask(
         &self,
         workspace: &Workspace,
         handle: Option<Handle>,
-        request: impl FnOnce(Reply<T>) -> Request,
-    ) -> Result<T, OpError> {
+        request: Request,
+    ) -> Result<Answer, OpError> {
         match handle {
             Some(handle) => handle.ask(&workspace.name, request).await,
             None => Err(OpError::Busy { name: workspace.name.clone() }),
@@ -448,33 +447,21 @@ impl Session {
 
     async fn vm_of(&self, workspace: &Workspace, handle: Option<Handle>) -> Result<Arc<dyn Vm>, OpError> {
         workspace.admit(Operation::UseGuest)?;
-        let attaching = || self.unusable_vm_error(workspace);
+        let attaching = || OpError::StillAttaching { name: workspace.name.clone() };
         let mut live = handle.ok_or_else(attaching)?.live;
-        let settled =
-            tokio::time::timeout(ATTACH_WAIT, live.wait_for(|live| !matches!(live, Live::Attaching)));
-        let settled = match settled.await {
-            Err(_) => return Err(attaching()),
-            // The runner ended: the workspace is gone.
-            Ok(Err(_)) => None,
-            Ok(Ok(live)) => Some(live.clone()),
+        let is_found = |live: &Live| !matches!(live, Live::Attaching | Live::OutOfReach { .. });
+        let found = match tokio::time::timeout(ATTACH_WAIT, live.wait_for(is_found)).await {
+            Ok(Ok(live)) => live.vm(),
+            // It was not found in time, or the runner ended because the workspace is gone.
+            Err(_) | Ok(Err(_)) => None,
         };
-        match settled {
-            Some(Live::Up(vm)) => Ok(vm),
-            Some(Live::Down | Live::Attaching) | None => {
-                // It stopped after it was admitted; report the same error as the admission would.
+        match found {
+            Some(vm) => Ok(vm),
+            None => {
                 let registry = &self.shared().state().registry;
                 registry.find(&WorkspaceRef::Id(workspace.id))?.admit(Operation::UseGuest)?;
-                Err(OpError::StillAttaching { name: workspace.name.clone() })
+                Err(attaching())
             }
-        }
-    }
-
-    /// The error for a VM that runs and cannot be used, with the reason if it is known.
-    fn unusable_vm_error(&self, workspace: &Workspace) -> OpError {
-        let name = workspace.name.clone();
-        match self.shared().workspace(&workspace.id).and_then(|workspace| workspace.out_of_reach) {
-            Some(reason) => OpError::OutOfReach { name, reason },
-            None => OpError::StillAttaching { name },
         }
     }
 

@@ -175,9 +175,9 @@ async fn from_snapshot(
     fault::point("fork.ledgered");
     let (source, name) = (seed.source.clone(), seed.source_name.clone());
     let (snapshot, fork) = (seed.snapshot, Box::new(runner.spec.clone()));
-    let asked = shared.tasks.spawn(async move {
-        source.ask_in_turn(&name, |reply| Request::Branch { snapshot, fork, reply }).await
-    });
+    let asked = shared
+        .tasks
+        .spawn(async move { source.ask_in_turn(&name, Request::Branch { snapshot, fork }).await.map(drop) });
     let branched = branching.insert(asked).await;
     *branching = None;
     branched.unwrap_or(Err(OpError::ShuttingDown))?;

@@ -84,8 +84,6 @@ pub(crate) fn take_up(
 
 impl Runner {
     pub(super) async fn recover(&mut self, recovery: Recovery) -> Existence {
-        // Any work of the last daemon on the volume was interrupted.
-        self.unsettled = true;
         match recovery {
             Recovery::Settle(status) => {
                 // Removes the sockets of a VM that ended unwatched, or a process that the ledger does not list.

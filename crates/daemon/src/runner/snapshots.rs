@@ -20,6 +20,15 @@ use crate::handle::{Live, RestoreOutcome, Taken};
 use crate::registry::{Listing, Status};
 use crate::vms::{Origin, Progress, SizesOf, SnapshotDiff, SnapshotFailure, Vm, VmSpec, VolumeUsage};
 
+/// The volume, compared with the ledger.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Volume {
+    /// They agree.
+    Settled,
+    /// They may differ; the volume is settled before the next step on it.
+    Unsettled(Listing),
+}
+
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
@@ -30,7 +39,7 @@ impl Runner {
         include_memory: bool,
         progress: Progress,
     ) -> Result<Taken, OpError> {
-        let vm = self.vm().ok_or_else(|| self.unavailable())?;
+        let vm = self.vm().ok_or_else(|| self.attaching())?;
         self.settle_volume().await?;
         let memory_bytes = if include_memory { u64::from(self.spec.resources.memory_mb) * MIB } else { 0 };
         self.may_snapshot(&name, memory_bytes).await?;
@@ -43,7 +52,7 @@ impl Runner {
         let taken = match vm.snapshot(id, include_memory, &progress).await {
             Ok(taken) => taken,
             Err(source) => {
-                self.unsettled = true;
+                self.unsettle();
                 return Err(self.snapshot_failed(operation(), source));
             }
         };
@@ -65,7 +74,7 @@ impl Runner {
             // A snapshot that is not in the ledger does not exist; its space is freed here or with the next step.
             if let Err(failure) = vm.delete_snapshot(id).await {
                 tracing::warn!(workspace = %self.name, %failure, "cannot remove a snapshot that was not saved in the ledger; will retry");
-                self.unsettled = true;
+                self.unsettle();
             }
             return Err(OpError::Ledger(error));
         }
@@ -142,7 +151,7 @@ impl Runner {
                 let error = OpError::boot(&self.name, failure);
                 // The disk may have been switched before the VM failed.
                 self.record_origin().await;
-                self.unsettled = true;
+                self.unsettle();
                 self.fall_back_to_stopped(failed(&error)).await;
                 return Err(error);
             }
@@ -177,7 +186,7 @@ impl Runner {
         };
         fault::point("delete.removed");
         removed.map_err(|source| {
-            self.unsettled = true;
+            self.unsettle();
             self.snapshot_failed(format!("freeing the space of the deleted snapshot {name}"), source)
         })?;
         self.forget_removed(&[snapshot]);
@@ -216,18 +225,22 @@ impl Runner {
 
     /// Brings the volume in line with the ledger, if they may differ.
     pub(super) async fn settle_volume(&mut self) -> Result<(), OpError> {
-        if !self.unsettled {
-            return Ok(());
+        match self.volume {
+            Volume::Settled => Ok(()),
+            Volume::Unsettled(listing) => {
+                let vm = self.vm_if_up()?;
+                self.settle_with(vm.as_ref(), listing).await
+            }
         }
-        let vm = self.vm_if_up()?;
-        self.settle_with(vm.as_ref()).await?;
-        self.unsettled = false;
-        Ok(())
     }
 
     /// The same with the given VM, if there is one, published or not.
-    pub(super) async fn settle_with(&mut self, vm: Option<&Arc<dyn Vm>>) -> Result<(), OpError> {
-        self.enter_found_snapshots().await?;
+    pub(super) async fn settle_with(
+        &mut self,
+        vm: Option<&Arc<dyn Vm>>,
+        listing: Listing,
+    ) -> Result<(), OpError> {
+        self.enter_found_snapshots(listing).await?;
         let (known, removing) = self.shared.workspace(&self.id).map_or_else(Default::default, |workspace| {
             (workspace.snapshots.ids(), workspace.snapshots.removing().to_vec())
         });
@@ -237,20 +250,20 @@ impl Runner {
         };
         settled.map_err(|source| self.snapshot_failed("cleaning up the disk".to_owned(), source))?;
         self.forget_removed(&removing);
-        self.listing = Listing::Complete;
+        self.volume = Volume::Settled;
         Ok(())
     }
 
     /// Enters snapshots that the disk has and the registry lacks, unless a record marks them for removal. They are
     /// in the ledger before the volume is settled, because settling removes unlisted snapshots: if the disk cannot
     /// be listed, nothing may be settled.
-    async fn enter_found_snapshots(&self) -> Result<(), OpError> {
+    async fn enter_found_snapshots(&self, listing: Listing) -> Result<(), OpError> {
         let (vms, spec) = (Arc::clone(&self.shared.vms), self.spec.clone());
         let listed = tokio::task::spawn_blocking(move || vms.disk_snapshots(&spec)).await;
         let listed = listed.map_err(|_| OpError::ShuttingDown)?;
         let failed = |source| self.snapshot_failed("listing the snapshots on the disk".to_owned(), source);
         let Some(on_disk) = listed.map_err(failed)? else { return Ok(()) };
-        let (listing, now) = (self.listing, jiff::Timestamp::now());
+        let now = jiff::Timestamp::now();
         let entered = self.shared.change(|registry| {
             let mut entered = Vec::new();
             registry.update(&self.id, |workspace| {
@@ -281,12 +294,18 @@ impl Runner {
         });
     }
 
+    pub(super) fn unsettle(&mut self) {
+        if let Volume::Settled = self.volume {
+            self.volume = Volume::Unsettled(Listing::Complete);
+        }
+    }
+
     /// The VM of a running workspace; `None` if it is down and its disk may be touched.
     fn vm_if_up(&self) -> Result<Option<Arc<dyn Vm>>, OpError> {
         match (self.vm(), self.status().vm()) {
             (Some(vm), _) => Ok(Some(vm)),
             (None, None) => Ok(None),
-            (None, Some(_)) => Err(self.unavailable()),
+            (None, Some(_)) => Err(self.attaching()),
         }
     }
 
@@ -300,6 +319,11 @@ impl Runner {
             nearest: None,
             known: Vec::new(),
         })
+    }
+
+    /// The error for a VM that runs and is not published.
+    pub(super) fn attaching(&self) -> OpError {
+        OpError::StillAttaching { name: self.name.clone() }
     }
 
     fn snapshot_failed(&self, operation: String, source: SnapshotFailure) -> OpError {

@@ -122,29 +122,23 @@ impl Runner {
 
     pub(super) async fn stop(&mut self) -> Result<(), OpError> {
         let before = self.status();
-        let vm = self.vm();
-        // The phase admitted a stop. If there is no published VM and no failed attempt to reach one, the workspace
-        // is between two phases that exclude a stop.
-        let record = match before.vm() {
-            Some(record) if vm.is_some() || self.out_of_reach.is_some() => record.clone(),
-            Some(_) | None => return Err(self.unavailable()),
-        };
+        // The phase admitted a stop.
+        let Some(record) = before.vm().cloned() else { return Err(self.attaching()) };
         self.shared.set_status(&self.id, Status::Stopping { vm: record.clone() });
         if let Err(error) = self.shared.save().await {
             self.shared.set_status(&self.id, before);
             return Err(OpError::Ledger(error));
         }
         fault::point("stop.ledgered");
-        self.live.send_replace(Live::Down);
-        match vm {
-            Some(vm) => {
+        match self.live.send_replace(Live::Down) {
+            Live::Up(vm) => {
                 let reason = vm.shutdown(STOP_GRACE).await;
                 tracing::info!(workspace = %self.name, %reason, "stopped");
             }
             // Its guest cannot be asked to power off.
-            None => {
+            Live::OutOfReach { .. } | Live::Attaching | Live::Down => {
                 self.shared.vms.halt(&self.spec, Some(&record)).await;
-                self.record_reachability(None);
+                self.forget_unreachable();
                 tracing::warn!(workspace = %self.name, "stopped: its VM could not be reached and was killed");
             }
         }
@@ -173,6 +167,7 @@ impl Runner {
         self.shared.network.leave_files(&self.id).await;
         if let Err(source) = self.shared.vms.erase(&self.spec).await {
             let reason = format!("destroying it failed: {source}");
+            self.forget_unreachable();
             self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason) });
             self.shared.save_or_warn("a workspace could not be destroyed").await;
             return Err(OpError::Erase { name: self.name.clone(), source });

@@ -145,7 +145,7 @@ impl Export {
     async fn branch(&self) -> Result<(), OpError> {
         self.shared.describe_unowned(&self.branch, Holds::Scratch).await.map_err(OpError::Ledger)?;
         let (snapshot, fork) = (self.id, Box::new(self.branch.clone()));
-        self.source.ask(&self.workspace.name, |reply| Request::Branch { snapshot, fork, reply }).await
+        self.source.ask(&self.workspace.name, Request::Branch { snapshot, fork }).await.map(drop)
     }
 
     async fn write(&self) -> Result<Exported, OpError> {

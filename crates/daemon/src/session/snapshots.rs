@@ -6,7 +6,7 @@ use agentiso_core::names::{SnapshotName, WorkspaceRef};
 
 use super::Session;
 use crate::error::OpError;
-use crate::handle::{Handle, Request};
+use crate::handle::{Answer, Handle, Request};
 use crate::info::{Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo};
 use crate::registry::Workspace;
 use crate::vms::{Progress, SizesOf, SnapshotDiff, VolumeUsage};
@@ -26,9 +26,10 @@ impl Session {
         let limit = self.shared().config.resources.max_snapshots_per_workspace;
         // The runner checks again; this only avoids waiting for it when the refusal is certain.
         workspace.snapshots.admit(&workspace.name, &name, limit)?;
-        let progress = progress.clone();
-        let ask = |reply| Request::Snapshot { name, include_memory, progress, reply };
-        let taken = self.ask(&workspace, handle, ask).await?;
+        let request = Request::Snapshot { name, include_memory, progress: progress.clone() };
+        let Answer::Taken(taken) = self.ask(&workspace, handle, request).await? else {
+            unreachable!("a snapshot is answered with what was taken")
+        };
         let (workspace, snapshot) = self.snapshot_of(&workspace, taken.id)?;
         Ok(SnapshotMade { workspace, snapshot, pause: taken.pause })
     }
@@ -47,9 +48,10 @@ impl Session {
     ) -> Result<Restored, OpError> {
         let _call = self.begin_call();
         let (workspace, handle, snapshot) = self.accepted_snapshot(wanted, name, Operation::Restore)?;
-        let progress = progress.clone();
-        let back =
-            self.ask(&workspace, handle, |reply| Request::Restore { snapshot, progress, reply }).await?;
+        let request = Request::Restore { snapshot, progress: progress.clone() };
+        let Answer::Restored(back) = self.ask(&workspace, handle, request).await? else {
+            unreachable!("a restore is answered with its outcome")
+        };
         let (workspace, snapshot) = self.snapshot_of(&workspace, snapshot)?;
         Ok(Restored { workspace, snapshot, rung: back.rung, warning: back.warning })
     }
@@ -63,7 +65,7 @@ impl Session {
         let _call = self.begin_call();
         let (workspace, handle, snapshot) = self.accepted_snapshot(wanted, name, Operation::UseSnapshots)?;
         let (_, info) = self.measured_snapshot_of(&workspace, snapshot).await?;
-        self.ask(&workspace, handle, |reply| Request::DeleteSnapshot { snapshot, reply }).await?;
+        self.ask(&workspace, handle, Request::DeleteSnapshot { snapshot }).await?;
         Ok(info)
     }
 
@@ -77,7 +79,10 @@ impl Session {
         let _call = self.begin_call();
         let (workspace, handle, snapshot) = self.accepted_snapshot(wanted, name, Operation::UseSnapshots)?;
         progress.report("comparing the disk with the snapshot", None);
-        self.ask(&workspace, handle, |reply| Request::Diff { snapshot, reply }).await
+        let Answer::Compared(diff) = self.ask(&workspace, handle, Request::Diff { snapshot }).await? else {
+            unreachable!("a comparison is answered with its result")
+        };
+        Ok(diff)
     }
 
     pub(super) fn accepted_snapshot(
