@@ -167,7 +167,7 @@ async fn from_snapshot(
     progress: &Progress,
 ) -> Result<Option<String>, OpError> {
     let shared = Arc::clone(&runner.shared);
-    let turn = shared.forks.acquire().await.map_err(|_| OpError::ShuttingDown)?;
+    let Ok(turn) = shared.forks.acquire().await else { unreachable!("nothing closes this semaphore") };
     let memory = shared.vms.host_memory();
     shared.change(|registry| registry.promise_memory(&runner.id, memory))?;
     fault::point("fork.reserved");

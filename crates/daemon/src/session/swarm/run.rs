@@ -172,7 +172,7 @@ impl Session {
         if sources.is_empty() {
             return Err("no task succeeded, so there is nothing to merge".to_owned());
         }
-        let path = GuestPath::parse(REPOSITORY).map_err(|error| error.to_string())?;
+        let Ok(path) = GuestPath::parse(REPOSITORY) else { unreachable!("{REPOSITORY} is a path") };
         let mut guests = Vec::with_capacity(sources.len());
         for source in &sources {
             guests.push(self.guest(source).await.map_err(|error| error.to_string())?);
