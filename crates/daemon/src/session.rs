@@ -390,8 +390,7 @@ impl Session {
             Ok::<_, OpError>(self.view(registry, &adopted))
         })?;
         if let Err(error) = self.shared().save().await {
-            self.shared()
-                .change(|registry| registry.update(&id, |workspace| workspace.owner = before).is_some());
+            self.shared().update(&id, |workspace| workspace.owner = before);
             return Err(OpError::Ledger(error));
         }
         Ok(Adopted { info, forced: force })

@@ -139,10 +139,13 @@ impl Shared {
         done
     }
 
+    /// The same for one workspace, if it still exists.
+    pub(crate) fn update<T>(&self, id: &WorkspaceId, change: impl FnOnce(&mut Workspace) -> T) -> Option<T> {
+        self.change(|registry| registry.update(id, change))
+    }
+
     pub(crate) fn set_status(&self, id: &WorkspaceId, status: Status) {
-        self.change(|registry| {
-            registry.update(id, |workspace| workspace.status = status.bounded());
-        });
+        self.update(id, |workspace| workspace.status = status.bounded());
     }
 
     pub(crate) fn workspace(&self, id: &WorkspaceId) -> Option<Workspace> {
@@ -202,16 +205,9 @@ impl Shared {
     }
 
     pub(crate) fn spec(&self, workspace: &Workspace) -> VmSpec {
-        VmSpec {
-            id: workspace.id,
-            hostname: workspace.name.hostname(),
-            resources: workspace.resources,
-            image: workspace.image.clone(),
-            address: workspace.address,
-            init_mode: self.config.vm.init_mode,
-            data_dir: self.config.paths.workspace_data(&workspace.id),
-            run_dir: self.config.paths.workspace_run(&workspace.id),
-        }
+        let identity = VmIdentity { id: workspace.id, address: workspace.address };
+        let spec = self.standby_spec(identity, workspace.image.clone(), workspace.resources);
+        VmSpec { hostname: workspace.name.hostname(), ..spec }
     }
 
     /// Writes into a new directory that it belongs to nobody, so that it is removed after a crash.

@@ -335,14 +335,12 @@ impl Registry {
         Ok(memory.admit(wanted_mb.into(), pending_mb)?)
     }
 
-    pub(crate) fn update(
+    pub(crate) fn update<T>(
         &mut self,
         id: &WorkspaceId,
-        change: impl FnOnce(&mut Workspace),
-    ) -> Option<&Workspace> {
-        let workspace = self.workspaces.get_mut(id)?;
-        change(workspace);
-        Some(workspace)
+        change: impl FnOnce(&mut Workspace) -> T,
+    ) -> Option<T> {
+        self.workspaces.get_mut(id).map(change)
     }
 
     /// Removes a workspace: its name, address and share of the quota are free again.

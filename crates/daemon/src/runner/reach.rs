@@ -90,8 +90,6 @@ impl Runner {
     }
 
     fn show_unreachable(&self, reason: Option<String>) {
-        self.shared.change(|registry| {
-            registry.update(&self.id, |workspace| workspace.out_of_reach = reason);
-        });
+        self.shared.update(&self.id, |workspace| workspace.out_of_reach = reason);
     }
 }

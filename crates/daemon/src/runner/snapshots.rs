@@ -17,7 +17,7 @@ use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
 use crate::handle::{Live, RestoreOutcome, Taken};
-use crate::registry::{Listing, Status};
+use crate::registry::{Listing, Status, Workspace};
 use crate::vms::{Origin, Progress, SizesOf, SnapshotDiff, SnapshotFailure, Vm, VmSpec, VolumeUsage};
 
 /// The volume, compared with the ledger.
@@ -46,31 +46,23 @@ impl Runner {
         let space = self.shared.vms.host_space();
         let taken_meanwhile = self.shared.vms.bytes_while_copying(memory_bytes);
         let _promise = self.shared.space.promise(space, taken_meanwhile)?;
-        let operation = || format!("taking snapshot {name}");
         fault::point("snapshot.begun");
         let id = SnapshotId::random();
         let taken = match vm.snapshot(id, include_memory, &progress).await {
             Ok(taken) => taken,
             Err(source) => {
                 self.unsettle();
-                return Err(self.snapshot_failed(operation(), source));
+                return Err(self.snapshot_failed(format!("taking snapshot {name}"), source));
             }
         };
         fault::point("snapshot.taken");
-        let before = self.shared.change(|registry| {
-            let mut before = None;
-            registry.update(&self.id, |workspace| {
-                before = Some(workspace.snapshots.clone());
-                workspace.snapshots.add(id, name.clone(), include_memory, jiff::Timestamp::now());
-            });
+        let before = self.shared.update(&self.id, |workspace| {
+            let before = workspace.snapshots.clone();
+            workspace.snapshots.add(id, name.clone(), include_memory, jiff::Timestamp::now());
             before
         });
         if let Err(error) = self.shared.save().await {
-            self.shared.change(|registry| {
-                registry.update(&self.id, |workspace| {
-                    workspace.snapshots = before.unwrap_or_default();
-                });
-            });
+            self.shared.update(&self.id, |workspace| workspace.snapshots = before.unwrap_or_default());
             // A snapshot that is not in the ledger does not exist; its space is freed here or with the next step.
             if let Err(failure) = vm.delete_snapshot(id).await {
                 tracing::warn!(workspace = %self.name, %failure, "cannot remove a snapshot that was not saved in the ledger; will retry");
@@ -144,27 +136,30 @@ impl Runner {
         fault::point("restore.halted");
         self.renew_attachment().await;
         let hook = self.spawn_hook(BootKind::Restore, move |vm| Status::Restoring { snapshot, vm: Some(vm) });
-        let failed = |error: &OpError| format!("snapshot {name} could not be restored: {error}");
-        let booted = match self.shared.vms.restore(&self.spec, snapshot, hook, &progress).await {
-            Ok(booted) => booted,
+        let restored = match self.shared.vms.restore(&self.spec, snapshot, hook, &progress).await {
+            Ok(booted) => {
+                fault::point("restore.booted");
+                let outcome = RestoreOutcome { rung: booted.rung, warning: booted.warning.clone() };
+                self.come_up(booted).await.map(|()| outcome)
+            }
             Err(failure) => {
-                let error = OpError::boot(&self.name, failure);
                 // The disk may have been switched before the VM failed.
                 self.record_origin().await;
                 self.unsettle();
-                self.fall_back_to_stopped(failed(&error)).await;
-                return Err(error);
+                Err(OpError::boot(&self.name, failure))
             }
         };
-        fault::point("restore.booted");
-        let outcome = RestoreOutcome { rung: booted.rung, warning: booted.warning.clone() };
-        if let Err(error) = self.come_up(booted).await {
-            self.fall_back_to_stopped(failed(&error)).await;
-            return Err(error);
+        match &restored {
+            Ok(outcome) => {
+                fault::point("restore.saved");
+                tracing::info!(workspace = %self.name, snapshot = %name, rung = ?outcome.rung, "restored");
+            }
+            Err(error) => {
+                let reason = format!("snapshot {name} could not be restored: {error}");
+                self.fall_back_to_stopped(reason).await;
+            }
         }
-        fault::point("restore.saved");
-        tracing::info!(workspace = %self.name, snapshot = %name, rung = ?outcome.rung, "restored");
-        Ok(outcome)
+        restored
     }
 
     pub(super) async fn delete_snapshot(&mut self, snapshot: SnapshotId) -> Result<(), OpError> {
@@ -174,9 +169,7 @@ impl Runner {
         // Under one lock with the reservation of forks: a fork reserved later does not find the snapshot.
         let before = self.shared.change(|registry| registry.remove_snapshot(&self.id, &snapshot))?;
         if let Err(error) = self.shared.save().await {
-            self.shared.change(|registry| {
-                registry.update(&self.id, |workspace| workspace.snapshots = before);
-            });
+            self.shared.update(&self.id, |workspace| workspace.snapshots = before);
             return Err(OpError::Ledger(error));
         }
         fault::point("delete.ledgered");
@@ -196,9 +189,7 @@ impl Runner {
     /// Forgets snapshots whose files are gone. The ledger gets this with its next save: until then it lists them as
     /// being removed, which is harmless.
     fn forget_removed(&self, gone: &[SnapshotId]) {
-        self.shared.change(|registry| {
-            registry.update(&self.id, |workspace| workspace.snapshots.removed(gone));
-        });
+        self.shared.update(&self.id, |workspace| workspace.snapshots.removed(gone));
     }
 
     /// Ends soon when it is cancelled, with any result.
@@ -264,13 +255,8 @@ impl Runner {
         let failed = |source| self.snapshot_failed("listing the snapshots on the disk".to_owned(), source);
         let Some(on_disk) = listed.map_err(failed)? else { return Ok(()) };
         let now = jiff::Timestamp::now();
-        let entered = self.shared.change(|registry| {
-            let mut entered = Vec::new();
-            registry.update(&self.id, |workspace| {
-                entered = workspace.snapshots.enter_found(&on_disk, listing, now);
-            });
-            entered
-        });
+        let enter = |workspace: &mut Workspace| workspace.snapshots.enter_found(&on_disk, listing, now);
+        let entered = self.shared.update(&self.id, enter).unwrap_or_default();
         if entered.is_empty() {
             return Ok(());
         }
@@ -289,9 +275,7 @@ impl Runner {
             Some(Origin::Beginning) => None,
             None => return,
         };
-        self.shared.change(|registry| {
-            registry.update(&self.id, |workspace| workspace.snapshots.descend_from(origin));
-        });
+        self.shared.update(&self.id, |workspace| workspace.snapshots.descend_from(origin));
     }
 
     pub(super) fn unsettle(&mut self) {
@@ -309,16 +293,10 @@ impl Runner {
         }
     }
 
-    /// A snapshot that existed when the request was sent may be gone when it is handled.
     pub(super) fn name_of(&self, snapshot: SnapshotId) -> Result<SnapshotName, OpError> {
         let workspace = self.shared.workspace(&self.id);
         let found = workspace.and_then(|w| Some(w.snapshots.get(&snapshot)?.name.clone()));
-        found.ok_or_else(|| OpError::SnapshotNotFound {
-            name: self.name.clone(),
-            wanted: snapshot.to_string(),
-            nearest: None,
-            known: Vec::new(),
-        })
+        found.ok_or_else(|| OpError::snapshot_gone(&self.name, &snapshot))
     }
 
     /// The error for a VM that runs and is not published.

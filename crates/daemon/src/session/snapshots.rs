@@ -120,12 +120,7 @@ impl Session {
     ) -> Result<(WorkspaceInfo, SnapshotInfo), OpError> {
         let info = self.info_of(workspace)?;
         let found = info.snapshots.iter().find(|snapshot| snapshot.id == id).cloned();
-        let snapshot = found.ok_or_else(|| OpError::SnapshotNotFound {
-            name: workspace.name.clone(),
-            wanted: id.to_string(),
-            nearest: None,
-            known: Vec::new(),
-        })?;
+        let snapshot = found.ok_or_else(|| OpError::snapshot_gone(&workspace.name, &id))?;
         Ok((info, snapshot))
     }
 }
