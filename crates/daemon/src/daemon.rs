@@ -139,7 +139,7 @@ impl Daemon {
         };
         let ends = all.into_iter().map(|(name, handle)| async move {
             // A refusal means that the VM does not run or is gone, which is the goal.
-            if let Err(refusal) = handle.ask(&name, |reply| Request::End { reply }).await {
+            if let Err(refusal) = handle.ask(&name, Request::End).await {
                 tracing::debug!(workspace = %name, %refusal, "not stopped");
             }
         });
@@ -204,6 +204,6 @@ fn recover(shared: &Arc<Shared>, found: &FoundVms) {
     let workspaces: Vec<_> = shared.state().registry.iter().cloned().collect();
     for workspace in workspaces {
         let running = found.vm(&workspace.id);
-        runner::take_up(shared, &workspace, running, found.books(&workspace.id));
+        runner::take_up(shared, &workspace, running, found.listing(&workspace.id));
     }
 }

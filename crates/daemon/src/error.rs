@@ -10,7 +10,7 @@ mod team;
 use std::path::PathBuf;
 
 use agentiso_core::address::SubnetFull;
-use agentiso_core::ids::SessionId;
+use agentiso_core::ids::{SessionId, SnapshotId};
 use agentiso_core::lifecycle::Refusal;
 use agentiso_core::memory::HostMemoryShort;
 use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
@@ -208,6 +208,12 @@ pub enum OpError {
 }
 
 impl OpError {
+    /// The error for a snapshot that was deleted after a request for it was accepted.
+    pub(crate) fn snapshot_gone(name: &WorkspaceName, snapshot: &SnapshotId) -> Self {
+        let (name, wanted) = (name.clone(), snapshot.to_string());
+        Self::SnapshotNotFound { name, wanted, nearest: None, known: Vec::new() }
+    }
+
     /// Converts the failure of a boot, according to its cause.
     pub(crate) fn boot(name: &WorkspaceName, failure: BootFailure) -> Self {
         match failure {

@@ -10,14 +10,64 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::OpError;
 use crate::registry::Lifetime;
-use crate::vms::{Progress, Rung, SnapshotDiff, Vm, VmSpec};
+use crate::vms::{Progress, Rung, SnapshotDiff, Vm, VmRecord, VmSpec};
 
 /// Requests that may wait for one workspace. Most exclude each other, so a longer queue would only hold requests
 /// that will be refused.
 pub(crate) const QUEUE_LENGTH: usize = 8;
 
 /// The channel for the answer to a request.
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, OpError>>;
+pub(crate) type Reply = oneshot::Sender<Result<Answer, OpError>>;
+
+/// A request on its way to a runner, and the way back.
+#[derive(Debug)]
+pub(crate) struct Envelope {
+    pub(crate) request: Request,
+    pub(crate) reply: Reply,
+}
+
+#[derive(Debug)]
+pub(crate) enum Request {
+    Start {
+        progress: Progress,
+    },
+    Stop,
+    Destroy,
+    /// Sent when the daemon ends. A lasting workspace is stopped; a one-call workspace is destroyed, unless its
+    /// call made it lasting while this request waited.
+    End,
+    Snapshot {
+        name: SnapshotName,
+        include_memory: bool,
+        progress: Progress,
+    },
+    Restore {
+        snapshot: SnapshotId,
+        progress: Progress,
+    },
+    DeleteSnapshot {
+        snapshot: SnapshotId,
+    },
+    Diff {
+        snapshot: SnapshotId,
+    },
+    /// Gives another workspace the disk of one of its snapshots.
+    Branch {
+        snapshot: SnapshotId,
+        fork: Box<VmSpec>,
+    },
+}
+
+/// The answer to a request that was carried out.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Done,
+    /// The workspace is gone.
+    Destroyed,
+    Taken(Taken),
+    Restored(RestoreOutcome),
+    Compared(SnapshotDiff),
+}
 
 /// A snapshot that was taken and is in the ledger.
 #[derive(Clone, Copy, Debug)]
@@ -33,82 +83,20 @@ pub(crate) struct RestoreOutcome {
     pub(crate) warning: Option<String>,
 }
 
-#[derive(Debug)]
-pub(crate) enum Request {
-    Start {
-        progress: Progress,
-        reply: Reply<()>,
-    },
-    Stop {
-        reply: Reply<()>,
-    },
-    Destroy {
-        reply: Reply<()>,
-    },
-    /// Sent when the daemon ends. A lasting workspace is stopped; a one-call workspace is destroyed, unless its
-    /// call made it lasting while this request waited.
-    End {
-        reply: Reply<()>,
-    },
-    Snapshot {
-        name: SnapshotName,
-        include_memory: bool,
-        progress: Progress,
-        reply: Reply<Taken>,
-    },
-    Restore {
-        snapshot: SnapshotId,
-        progress: Progress,
-        reply: Reply<RestoreOutcome>,
-    },
-    DeleteSnapshot {
-        snapshot: SnapshotId,
-        reply: Reply<()>,
-    },
-    Diff {
-        snapshot: SnapshotId,
-        reply: Reply<SnapshotDiff>,
-    },
-    /// Gives another workspace the disk of one of its snapshots.
-    Branch {
-        snapshot: SnapshotId,
-        fork: Box<VmSpec>,
-        reply: Reply<()>,
-    },
-}
-
 impl Request {
-    /// The operation that the phase of the workspace must admit, given its lifetime.
+    /// The operation that the workspace must admit, given its lifetime.
     pub(crate) fn operation(&self, lifetime: Lifetime) -> Operation {
         match self {
             Self::Start { .. } => Operation::Start,
-            Self::Stop { .. } => Operation::Stop,
-            Self::Destroy { .. } => Operation::Destroy,
-            Self::End { .. } => match lifetime {
-                Lifetime::Lasting => Operation::Stop,
+            Self::Stop => Operation::Stop,
+            Self::Destroy => Operation::Destroy,
+            Self::End => match lifetime {
+                Lifetime::Lasting => Operation::End,
                 Lifetime::OneCall => Operation::Destroy,
             },
             Self::Snapshot { .. } => Operation::Snapshot,
             Self::Restore { .. } => Operation::Restore,
             Self::DeleteSnapshot { .. } | Self::Diff { .. } | Self::Branch { .. } => Operation::UseSnapshots,
-        }
-    }
-
-    /// Answers with an error and does nothing.
-    pub(crate) fn refuse(self, error: OpError) {
-        let heard = match self {
-            Self::Start { reply, .. }
-            | Self::Stop { reply }
-            | Self::Destroy { reply }
-            | Self::End { reply }
-            | Self::DeleteSnapshot { reply, .. }
-            | Self::Branch { reply, .. } => reply.send(Err(error)).is_ok(),
-            Self::Snapshot { reply, .. } => reply.send(Err(error)).is_ok(),
-            Self::Restore { reply, .. } => reply.send(Err(error)).is_ok(),
-            Self::Diff { reply, .. } => reply.send(Err(error)).is_ok(),
-        };
-        if !heard {
-            tracing::debug!("a request was refused, but its client is gone");
         }
     }
 }
@@ -119,24 +107,34 @@ pub(crate) enum Live {
     Down,
     /// Its process runs and is being reattached.
     Attaching,
+    /// Its process runs and could not be reattached. The runner tries again after the pause.
+    OutOfReach {
+        record: VmRecord,
+        pause: Duration,
+    },
     Up(Arc<dyn Vm>),
+}
+
+impl Live {
+    pub(crate) fn vm(&self) -> Option<Arc<dyn Vm>> {
+        match self {
+            Self::Up(vm) => Some(Arc::clone(vm)),
+            Self::Down | Self::Attaching | Self::OutOfReach { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
-    pub(crate) queue: mpsc::Sender<Request>,
+    pub(crate) queue: mpsc::Sender<Envelope>,
     pub(crate) live: watch::Receiver<Live>,
 }
 
 impl Handle {
     /// Sends a request and waits for its answer. A full queue is a refusal.
-    pub(crate) async fn ask<T>(
-        &self,
-        name: &WorkspaceName,
-        request: impl FnOnce(Reply<T>) -> Request,
-    ) -> Result<T, OpError> {
+    pub(crate) async fn ask(&self, name: &WorkspaceName, request: Request) -> Result<Answer, OpError> {
         let (reply, answer) = oneshot::channel();
-        self.queue.try_send(request(reply)).map_err(|error| match error {
+        self.queue.try_send(Envelope { request, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => OpError::Busy { name: name.clone() },
             mpsc::error::TrySendError::Closed(_) => gone(name),
         })?;
@@ -145,13 +143,13 @@ impl Handle {
     }
 
     /// The same, but waits for room in the queue: for requests whose number is bounded elsewhere.
-    pub(crate) async fn ask_in_turn<T>(
+    pub(crate) async fn ask_in_turn(
         &self,
         name: &WorkspaceName,
-        request: impl FnOnce(Reply<T>) -> Request,
-    ) -> Result<T, OpError> {
+        request: Request,
+    ) -> Result<Answer, OpError> {
         let (reply, answer) = oneshot::channel();
-        self.queue.send(request(reply)).await.map_err(|_| gone(name))?;
+        self.queue.send(Envelope { request, reply }).await.map_err(|_| gone(name))?;
         answer.await.unwrap_or_else(|_| Err(gone(name)))
     }
 }

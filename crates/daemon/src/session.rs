@@ -31,7 +31,7 @@ use agentiso_core::resources::Resources;
 
 use crate::error::OpError;
 use crate::first_turn::Turn;
-use crate::handle::{Handle, Live, Reply, Request};
+use crate::handle::{Answer, Handle, Live, Request};
 use crate::info::{Adopted, BulkAdopted, CreateRequest, Created, LogKind, Logs, NetworkInfo, WorkspaceInfo};
 use crate::logs;
 use crate::pool::Standby;
@@ -280,44 +280,42 @@ impl Session {
             let info = self.view(&state.registry, &found);
             (found, handle, info)
         };
-        self.ask(&workspace, handle, |reply| Request::Destroy { reply }).await?;
+        self.ask(&workspace, handle, Request::Destroy).await?;
         Ok(info)
     }
 
     pub async fn start(&self, wanted: &WorkspaceRef, progress: &Progress) -> Result<WorkspaceInfo, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle) = self.admitted(wanted, Operation::Start)?;
-        let progress = progress.clone();
-        self.ask(&workspace, handle, |reply| Request::Start { progress, reply }).await?;
+        let (workspace, handle) = self.accepted(wanted, Operation::Start)?;
+        self.ask(&workspace, handle, Request::Start { progress: progress.clone() }).await?;
         self.info_of(&workspace)
     }
 
     pub async fn stop(&self, wanted: &WorkspaceRef) -> Result<WorkspaceInfo, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle) = self.admitted(wanted, Operation::Stop)?;
-        self.ask(&workspace, handle, |reply| Request::Stop { reply }).await?;
+        let (workspace, handle) = self.accepted(wanted, Operation::Stop)?;
+        self.ask(&workspace, handle, Request::Stop).await?;
         self.info_of(&workspace)
     }
 
-    fn admitted(
+    fn accepted(
         &self,
         wanted: &WorkspaceRef,
         operation: Operation,
     ) -> Result<(Workspace, Option<Handle>), OpError> {
+        self.refuse_when_closing()?;
         let state = self.shared().state();
         let workspace = state.registry.find_owned(wanted, &self.0.id, self.0.kind)?;
-        Registry::admit(workspace, operation)?;
+        workspace.accept(operation)?;
         Ok((workspace.clone(), state.runners.get(&workspace.id).cloned()))
     }
 
-    async fn ask<T>(
+    async fn ask(
         &self,
         workspace: &Workspace,
         handle: Option<Handle>,
-        request: impl FnOnce(Reply<T>) -> Request,
-    ) -> Result<T, OpError> {
+        request: Request,
+    ) -> Result<Answer, OpError> {
         match handle {
             Some(handle) => handle.ask(&workspace.name, request).await,
             None => Err(OpError::Busy { name: workspace.name.clone() }),
@@ -392,8 +390,7 @@ impl Session {
             Ok::<_, OpError>(self.view(registry, &adopted))
         })?;
         if let Err(error) = self.shared().save().await {
-            self.shared()
-                .change(|registry| registry.update(&id, |workspace| workspace.owner = before).is_some());
+            self.shared().update(&id, |workspace| workspace.owner = before);
             return Err(OpError::Ledger(error));
         }
         Ok(Adopted { info, forced: force })
@@ -437,8 +434,7 @@ impl Session {
     /// The guest of a running workspace. Waits if the daemon is still finding the VM again after a restart.
     pub async fn guest(&self, wanted: &WorkspaceRef) -> Result<Guest, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle) = self.admitted(wanted, Operation::UseGuest)?;
+        let (workspace, handle) = self.accepted(wanted, Operation::UseGuest)?;
         let vm = self.vm_of(&workspace, handle).await?;
         Ok(Guest::new(self.clone(), workspace.id, workspace.name, vm))
     }
@@ -449,37 +445,22 @@ impl Session {
     }
 
     async fn vm_of(&self, workspace: &Workspace, handle: Option<Handle>) -> Result<Arc<dyn Vm>, OpError> {
-        let attaching = || self.unusable_vm_error(workspace);
-        if workspace.out_of_reach.is_some() {
-            return Err(attaching());
-        }
+        workspace.admit(Operation::UseGuest)?;
+        let attaching = || OpError::StillAttaching { name: workspace.name.clone() };
         let mut live = handle.ok_or_else(attaching)?.live;
-        let settled =
-            tokio::time::timeout(ATTACH_WAIT, live.wait_for(|live| !matches!(live, Live::Attaching)));
-        let settled = match settled.await {
-            Err(_) => return Err(attaching()),
-            // The runner ended: the workspace is gone.
-            Ok(Err(_)) => None,
-            Ok(Ok(live)) => Some(live.clone()),
+        let is_found = |live: &Live| !matches!(live, Live::Attaching | Live::OutOfReach { .. });
+        let found = match tokio::time::timeout(ATTACH_WAIT, live.wait_for(is_found)).await {
+            Ok(Ok(live)) => live.vm(),
+            // It was not found in time, or the runner ended because the workspace is gone.
+            Err(_) | Ok(Err(_)) => None,
         };
-        match settled {
-            Some(Live::Up(vm)) => Ok(vm),
-            Some(Live::Down | Live::Attaching) | None => {
-                // It stopped after it was admitted; report the same error as the admission would.
-                let state = self.shared().state();
-                Registry::admit(state.registry.find(&WorkspaceRef::Id(workspace.id))?, Operation::UseGuest)?;
-                drop(state);
+        match found {
+            Some(vm) => Ok(vm),
+            None => {
+                let registry = &self.shared().state().registry;
+                registry.find(&WorkspaceRef::Id(workspace.id))?.admit(Operation::UseGuest)?;
                 Err(attaching())
             }
-        }
-    }
-
-    /// The error for a VM that runs and cannot be used, with the reason if it is known.
-    fn unusable_vm_error(&self, workspace: &Workspace) -> OpError {
-        let name = workspace.name.clone();
-        match self.shared().workspace(&workspace.id).and_then(|workspace| workspace.out_of_reach) {
-            Some(reason) => OpError::OutOfReach { name, reason },
-            None => OpError::StillAttaching { name },
         }
     }
 

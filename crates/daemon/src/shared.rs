@@ -140,10 +140,13 @@ impl Shared {
         done
     }
 
+    /// The same for one workspace, if it still exists.
+    pub(crate) fn update<T>(&self, id: &WorkspaceId, change: impl FnOnce(&mut Workspace) -> T) -> Option<T> {
+        self.change(|registry| registry.update(id, change))
+    }
+
     pub(crate) fn set_status(&self, id: &WorkspaceId, status: Status) {
-        self.change(|registry| {
-            registry.update(id, |workspace| workspace.status = status.bounded());
-        });
+        self.update(id, |workspace| workspace.status = status.bounded());
     }
 
     pub(crate) fn workspace(&self, id: &WorkspaceId) -> Option<Workspace> {

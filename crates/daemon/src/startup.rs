@@ -13,7 +13,7 @@ use crate::ledger::{
     self, Found, Gathered, KeptContent, KeptWorkspace, LedgerError, Marker, Written, gather, keep_aside,
     keep_damaged, remove_marker, remove_temporary, team_directory,
 };
-use crate::registry::{self, Books, Limits, Registry};
+use crate::registry::{self, Limits, Listing, Registry};
 use crate::sweep::Leftovers;
 use crate::vms::{Stray, VmRecord, Vms};
 
@@ -72,8 +72,8 @@ pub(crate) struct FoundVms {
 }
 
 impl FoundVms {
-    pub(crate) fn books(&self, id: &WorkspaceId) -> Books {
-        if self.uncertain.contains(id) { Books::Uncertain } else { Books::Complete }
+    pub(crate) fn listing(&self, id: &WorkspaceId) -> Listing {
+        if self.uncertain.contains(id) { Listing::Uncertain } else { Listing::Complete }
     }
 
     pub(crate) fn vm(&self, id: &WorkspaceId) -> Option<&VmRecord> {

@@ -43,7 +43,7 @@ mod tests {
         let mut teams = Teams::default();
         let mut member = |team: &str, parent: Option<&str>| {
             let (name, role) = (TeamName::parse(team).unwrap(), RoleName::parse("r").unwrap());
-            let workspace = name.member_workspace(&role, 7).unwrap();
+            let workspace = name.member_workspace(&role, 7);
             let new = NewMember {
                 name: role,
                 role: String::new(),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
-use super::{RoleName, Team};
+use super::{Member, RoleName, Team};
 
 /// The most messages that wait for one member.
 pub const MAX_INBOX: usize = 100;
@@ -138,13 +138,13 @@ impl Team {
     /// The recipients of a message. A message to all members goes to all but the sender, even if there is no other
     /// member.
     pub fn recipients(&self, message: &Message) -> Result<Vec<RoleName>, MailError> {
-        self.check_member(&message.from)?;
+        self.find_member(&message.from)?;
         if message.content.len() > MAX_CONTENT {
             return Err(MailError::TooLong(message.content.len()));
         }
         let everybody = message.to == EVERYBODY;
         if !everybody {
-            self.check_member(&message.to)?;
+            self.find_member(&message.to)?;
         }
         let names = self.members.iter().map(|member| &member.name);
         let meant = names.filter(|name| match everybody {
@@ -154,14 +154,11 @@ impl Team {
         Ok(meant.cloned().collect())
     }
 
-    pub fn check_member(&self, who: &str) -> Result<(), MailError> {
-        match self.member(who) {
-            Some(_) => Ok(()),
-            None => {
-                let members = self.members.iter().map(|member| member.name.to_string()).collect();
-                Err(MailError::NotAMember { who: who.chars().take(80).collect(), members })
-            }
-        }
+    pub fn find_member(&self, who: &str) -> Result<&Member, MailError> {
+        self.member(who).ok_or_else(|| {
+            let members = self.members.iter().map(|member| member.name.to_string()).collect();
+            MailError::NotAMember { who: who.chars().take(80).collect(), members }
+        })
     }
 }
 
@@ -169,7 +166,7 @@ impl Team {
 mod tests {
     use super::*;
     use crate::ids::SessionId;
-    use crate::team::{Member, TeamState};
+    use crate::team::TeamState;
 
     fn team(roles: &[&str]) -> Team {
         Team {

@@ -27,7 +27,7 @@ fn wanted(team: &str, parent: Option<&str>, max_vms: u32, roles: usize) -> NewTe
     let role = |number| {
         let role = RoleName::parse(&format!("r{number}")).unwrap();
         NewMember {
-            workspace: name(team).member_workspace(&role, 7).unwrap(),
+            workspace: name(team).member_workspace(&role, 7),
             name: role,
             role: "worker".to_owned(),
             skills: Vec::new(),

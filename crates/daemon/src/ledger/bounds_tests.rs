@@ -64,7 +64,7 @@ fn workspace(template: &StoredWorkspace, number: usize, snapshots: u32) -> Store
 fn member(team: &TeamName, number: u32) -> NewMember {
     let role = RoleName::parse(&format!("r{number:063}")).unwrap();
     NewMember {
-        workspace: team.member_workspace(&role, 7).unwrap(),
+        workspace: team.member_workspace(&role, 7),
         name: role,
         role: ESCAPED.repeat(MAX_MEMBER_TEXT - 50),
         skills: vec![ESCAPED.to_owned(); 50],

@@ -3,12 +3,13 @@
 use std::net::Ipv4Addr;
 
 use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
-use agentiso_core::lifecycle::Phase;
+use agentiso_core::lifecycle::{Denial, Operation, Phase, Refusal, Standing};
 use agentiso_core::names::WorkspaceName;
 use agentiso_core::resources::Resources;
 use agentiso_http::TokenHash;
 
 use super::snapshots::Snapshots;
+use crate::error::OpError;
 use crate::info::{ForkedFrom, NetworkInfo};
 use crate::vms::{ImageRef, Rung, VmRecord};
 
@@ -31,6 +32,32 @@ pub(crate) struct Workspace {
     pub(crate) lifetime: Lifetime,
     /// The reason why its running VM cannot be used. Every daemon finds this out anew.
     pub(crate) out_of_reach: Option<String>,
+}
+
+impl Workspace {
+    fn standing(&self) -> Standing<'_> {
+        Standing { phase: self.status.phase(), out_of_reach: self.out_of_reach.as_deref() }
+    }
+
+    /// Whether a request for the operation may be sent to its runner.
+    pub(crate) fn accept(&self, operation: Operation) -> Result<(), OpError> {
+        self.standing().accept(operation).map_err(|refusal| self.wrong_state(refusal))
+    }
+
+    /// Whether the operation may begin.
+    pub(crate) fn admit(&self, operation: Operation) -> Result<(), OpError> {
+        self.standing().admit(operation).map_err(|denial| match denial {
+            Denial::Phase(refusal) => self.wrong_state(refusal),
+            Denial::OutOfReach { reason } => {
+                OpError::OutOfReach { name: self.name.clone(), reason: reason.to_owned() }
+            }
+        })
+    }
+
+    fn wrong_state(&self, refusal: Refusal) -> OpError {
+        let stop_reason = self.status.stop_reason().map(str::to_owned);
+        OpError::WrongState { name: self.name.clone(), refusal, stop_reason }
+    }
 }
 
 /// The time for which a workspace exists.

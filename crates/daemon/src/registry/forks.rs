@@ -44,7 +44,7 @@ impl Registry {
     ) -> Result<ReservedForks, OpError> {
         kind.refuse_inside()?;
         let source = self.find_owned(wanted.source, session, kind)?.clone();
-        Registry::admit(&source, Operation::UseSnapshots)?;
+        source.accept(Operation::UseSnapshots)?;
         let snapshot = source.snapshots.find(&source.name, wanted.snapshot)?.clone();
         let is_taken = |name: &Option<WorkspaceName>| name.as_ref().is_some_and(|name| self.is_named(name));
         let count = wanted.names.iter().filter(|name| !is_taken(name)).count() as u64;

@@ -20,6 +20,6 @@ pub(crate) use entry::{Lifetime, Status, Workspace};
 pub(crate) use forks::WantedForks;
 pub use sessions::SessionKind;
 pub use sessions::TAKEOVER_AFTER;
-pub(crate) use snapshots::Books;
+pub(crate) use snapshots::Listing;
 pub(crate) use stored::{from_ledger, restored, to_ledger};
 pub(crate) use table::{Limits, Registry, Wanted};

@@ -154,12 +154,12 @@ impl Snapshots {
     pub(crate) fn enter_found(
         &mut self,
         on_disk: &[DiskSnapshot],
-        books: Books,
+        listing: Listing,
         now: jiff::Timestamp,
     ) -> Vec<SnapshotName> {
         let mut entered = Vec::new();
         for found in on_disk {
-            let unfinished = found.unconfirmed && books == Books::Complete;
+            let unfinished = found.unconfirmed && listing == Listing::Complete;
             if unfinished || self.get(&found.id).is_some() || self.removing.contains(&found.id) {
                 continue;
             }
@@ -181,7 +181,7 @@ impl Snapshots {
 
 /// Whether the list of a workspace's snapshots is known to be complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Books {
+pub(crate) enum Listing {
     Complete,
     /// The list comes from a source that may lack something: no snapshot on the disk is removed because it is not
     /// listed.
@@ -298,10 +298,10 @@ mod tests {
             on_disk(child, Some(lost), false),
             on_disk(unfinished, None, true),
         ];
-        let entered = snapshots.enter_found(&disk, Books::Complete, jiff::Timestamp::UNIX_EPOCH);
+        let entered = snapshots.enter_found(&disk, Listing::Complete, jiff::Timestamp::UNIX_EPOCH);
         assert_eq!((entered.len(), snapshots.ids()), (2, vec![a, lost, child]));
         assert_eq!((parent(&snapshots, &lost), parent(&snapshots, &child)), (Some(a), Some(lost)));
-        let entered = snapshots.enter_found(&disk, Books::Uncertain, jiff::Timestamp::UNIX_EPOCH);
+        let entered = snapshots.enter_found(&disk, Listing::Uncertain, jiff::Timestamp::UNIX_EPOCH);
         assert_eq!(entered, [recovered_name(&unfinished)]);
         snapshots.removed(&[deleted]);
         assert!(snapshots.removing().is_empty());

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use agentiso_core::address::{AddressPool, Subnet};
 use agentiso_core::ids::{SessionId, WorkspaceId};
-use agentiso_core::lifecycle::Operation;
 use agentiso_core::memory::HostMemory;
 use agentiso_core::names::{WorkspaceName, WorkspaceRef};
 use agentiso_core::quota::{SESSION_QUOTA, Usage};
@@ -187,14 +186,6 @@ impl Registry {
         }
     }
 
-    pub(crate) fn admit(workspace: &Workspace, operation: Operation) -> Result<(), OpError> {
-        workspace.status.phase().admit(operation).map_err(|refusal| OpError::WrongState {
-            name: workspace.name.clone(),
-            refusal,
-            stop_reason: workspace.status.stop_reason().map(str::to_owned),
-        })
-    }
-
     pub(crate) fn usage(&self, session: &SessionId) -> Usage {
         let add = |sum: Usage, of: Usage| Usage {
             workspaces: sum.workspaces + of.workspaces,
@@ -344,14 +335,12 @@ impl Registry {
         Ok(memory.admit(wanted_mb.into(), pending_mb)?)
     }
 
-    pub(crate) fn update(
+    pub(crate) fn update<T>(
         &mut self,
         id: &WorkspaceId,
-        change: impl FnOnce(&mut Workspace),
-    ) -> Option<&Workspace> {
-        let workspace = self.workspaces.get_mut(id)?;
-        change(workspace);
-        Some(workspace)
+        change: impl FnOnce(&mut Workspace) -> T,
+    ) -> Option<T> {
+        self.workspaces.get_mut(id).map(change)
     }
 
     /// Removes a workspace: its name, address and share of the quota are free again.

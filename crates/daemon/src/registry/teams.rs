@@ -32,7 +32,7 @@ impl Registry {
                 }
             })?;
         }
-        let Some(team) = self.teams.get_mut(&name) else { return Err(OpError::Cancelled) };
+        let Some(team) = self.teams.get_mut(&name) else { unreachable!("it was just found") };
         if kind == SessionKind::Client {
             team.owner = session.clone();
         }

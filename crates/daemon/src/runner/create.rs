@@ -167,7 +167,7 @@ async fn from_snapshot(
     progress: &Progress,
 ) -> Result<Option<String>, OpError> {
     let shared = Arc::clone(&runner.shared);
-    let turn = shared.forks.acquire().await.map_err(|_| OpError::ShuttingDown)?;
+    let Ok(turn) = shared.forks.acquire().await else { unreachable!("nothing closes this semaphore") };
     let memory = shared.vms.host_memory();
     shared.change(|registry| registry.promise_memory(&runner.id, memory))?;
     fault::point("fork.reserved");
@@ -175,9 +175,9 @@ async fn from_snapshot(
     fault::point("fork.ledgered");
     let (source, name) = (seed.source.clone(), seed.source_name.clone());
     let (snapshot, fork) = (seed.snapshot, Box::new(runner.spec.clone()));
-    let asked = shared.tasks.spawn(async move {
-        source.ask_in_turn(&name, |reply| Request::Branch { snapshot, fork, reply }).await
-    });
+    let asked = shared
+        .tasks
+        .spawn(async move { source.ask_in_turn(&name, Request::Branch { snapshot, fork }).await.map(drop) });
     let branched = branching.insert(asked).await;
     *branching = None;
     branched.unwrap_or(Err(OpError::ShuttingDown))?;

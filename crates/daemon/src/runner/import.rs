@@ -57,10 +57,8 @@ pub(super) async fn from_file(
         return Err(failed(CarryFailure::Unusable { reason }));
     }
     let Facts { snapshot: name, taken_at, .. } = imported.vm;
-    shared.change(|registry| {
-        registry.update(&runner.id, |workspace| {
-            workspace.snapshots.add(seed.snapshot, name, imported.has_memory, taken_at);
-        });
+    shared.update(&runner.id, |workspace| {
+        workspace.snapshots.add(seed.snapshot, name, imported.has_memory, taken_at);
     });
     let hook = runner.spawn_hook(BootKind::Import, |vm| Status::Creating { vm: Some(vm) });
     let booted = shared.vms.restore(&runner.spec, seed.snapshot, hook, progress).await;

@@ -6,7 +6,7 @@ use agentiso_core::ids::SnapshotId;
 
 use super::task::{Existence, Runner, spawn_recovered};
 use crate::handle::Live;
-use crate::registry::{Books, Lifetime, Status, Workspace};
+use crate::registry::{Lifetime, Listing, Status, Workspace};
 use crate::shared::Shared;
 use crate::vms::VmRecord;
 
@@ -40,27 +40,36 @@ pub(crate) fn plan(
         Lifetime::OneCall => return Recovery::Remove,
         Lifetime::Lasting => {}
     }
-    match status {
-        Status::Running { vm } | Status::Suspended { vm, .. } if is_alive(vm) => Recovery::Attach(vm.clone()),
-        Status::Running { .. } | Status::Suspended { .. } | Status::Stopped { .. } if found.is_some() => {
-            found.map_or_else(|| Recovery::Settle(status.clone()), |record| Recovery::Attach(record.clone()))
+    match (status, found) {
+        (Status::Running { vm } | Status::Suspended { vm, .. }, _) if is_alive(vm) => {
+            Recovery::Attach(vm.clone())
         }
-        Status::Running { .. } | Status::Suspended { .. } => Recovery::Settle(Status::Stopped {
+        (Status::Running { .. } | Status::Suspended { .. } | Status::Stopped { .. }, Some(record)) => {
+            Recovery::Attach(record.clone())
+        }
+        (Status::Running { .. } | Status::Suspended { .. }, None) => Recovery::Settle(Status::Stopped {
             reason: Some("its VM ended while no daemon was running".to_owned()),
         }),
-        Status::Stopping { vm } => Recovery::Halt { vm: Some(vm.clone()), reason: None },
-        Status::Starting { vm } => Recovery::Halt {
+        (Status::Stopping { vm }, _) => Recovery::Halt { vm: Some(vm.clone()), reason: None },
+        (Status::Starting { vm }, _) => Recovery::Halt {
             vm: vm.clone(),
             reason: Some("the daemon ended while it was starting".to_owned()),
         },
-        Status::Restoring { snapshot, vm } => Recovery::Interrupted { vm: vm.clone(), snapshot: *snapshot },
-        Status::Stopped { .. } => Recovery::Settle(status.clone()),
-        Status::Creating { .. } | Status::Destroying { .. } => Recovery::Remove,
+        (Status::Restoring { snapshot, vm }, _) => {
+            Recovery::Interrupted { vm: vm.clone(), snapshot: *snapshot }
+        }
+        (Status::Stopped { .. }, None) => Recovery::Settle(status.clone()),
+        (Status::Creating { .. } | Status::Destroying { .. }, _) => Recovery::Remove,
     }
 }
 
 /// Decides the recovery of an entry, shows the result at once if it is certain, and lets a runner do the rest.
-pub(crate) fn take_up(shared: &Arc<Shared>, workspace: &Workspace, found: Option<&VmRecord>, books: Books) {
+pub(crate) fn take_up(
+    shared: &Arc<Shared>,
+    workspace: &Workspace,
+    found: Option<&VmRecord>,
+    listing: Listing,
+) {
     let recovery = plan(&workspace.status, workspace.lifetime, found, |record| shared.vms.is_alive(record));
     match &recovery {
         Recovery::Settle(status) => shared.set_status(&workspace.id, status.clone()),
@@ -74,13 +83,11 @@ pub(crate) fn take_up(shared: &Arc<Shared>, workspace: &Workspace, found: Option
         }
         Recovery::Attach(_) | Recovery::Halt { .. } | Recovery::Interrupted { .. } => {}
     }
-    spawn_recovered(shared, workspace, recovery, books);
+    spawn_recovered(shared, workspace, recovery, listing);
 }
 
 impl Runner {
     pub(super) async fn recover(&mut self, recovery: Recovery) -> Existence {
-        // Any work of the last daemon on the volume was interrupted.
-        self.unsettled = true;
         match recovery {
             Recovery::Settle(status) => {
                 // Removes the sockets of a VM that ended unwatched, or a process that the ledger does not list.
@@ -88,17 +95,14 @@ impl Runner {
                 self.settle_or_warn().await;
                 self.shared.network.vacate(&self.id).await;
                 self.shared.set_status(&self.id, status);
-                Existence::Exists
             }
             Recovery::Attach(record) => {
                 let found = self.shared.vms.attach(&self.spec, &record).await;
                 self.attached(&record, found).await;
-                Existence::Exists
             }
             Recovery::Halt { vm, reason } => {
                 self.shared.vms.halt(&self.spec, vm.as_ref()).await;
                 self.stopped(reason).await;
-                Existence::Exists
             }
             Recovery::Interrupted { vm, snapshot } => {
                 self.shared.vms.halt(&self.spec, vm.as_ref()).await;
@@ -110,19 +114,18 @@ impl Runner {
                 self.record_origin().await;
                 self.stopped(Some(format!("restoring snapshot {name} was interrupted; restore it again")))
                     .await;
-                Existence::Exists
             }
             Recovery::Remove => match self.destroy().await {
                 Ok(()) => {
                     tracing::info!(workspace = %self.name, "removed: it was unfinished or temporary");
-                    Existence::Gone
+                    return Existence::Gone;
                 }
                 Err(error) => {
                     tracing::error!(workspace = %self.name, %error, "cannot remove an unfinished or temporary workspace");
-                    Existence::Exists
                 }
             },
         }
+        Existence::Exists
     }
 
     /// Settles the volume. A failure is repeated before the next step on it.

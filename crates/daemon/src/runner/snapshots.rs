@@ -17,8 +17,17 @@ use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
 use crate::handle::{Live, RestoreOutcome, Taken};
-use crate::registry::{Books, Status};
+use crate::registry::{Listing, Status, Workspace};
 use crate::vms::{Origin, Progress, SizesOf, SnapshotDiff, SnapshotFailure, Vm, VmSpec, VolumeSizes};
+
+/// The volume, compared with the ledger.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Volume {
+    /// They agree.
+    Settled,
+    /// They may differ; the volume is settled before the next step on it.
+    Unsettled(Listing),
+}
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -30,42 +39,34 @@ impl Runner {
         include_memory: bool,
         progress: Progress,
     ) -> Result<Taken, OpError> {
-        let vm = self.vm().ok_or_else(|| self.unavailable())?;
+        let vm = self.vm().ok_or_else(|| self.attaching())?;
         self.settle_volume().await?;
         let memory_bytes = if include_memory { u64::from(self.spec.resources.memory_mb) * MIB } else { 0 };
         self.may_snapshot(&name, memory_bytes).await?;
         let space = self.shared.vms.host_space();
         let taken_meanwhile = self.shared.vms.bytes_while_copying(memory_bytes);
         let _promise = self.shared.space.promise(space, taken_meanwhile)?;
-        let operation = || format!("taking snapshot {name}");
         fault::point("snapshot.begun");
         let id = SnapshotId::random();
         let taken = match vm.snapshot(id, include_memory, &progress).await {
             Ok(taken) => taken,
             Err(source) => {
-                self.unsettled = true;
-                return Err(self.snapshot_failed(operation(), source));
+                self.unsettle();
+                return Err(self.snapshot_failed(format!("taking snapshot {name}"), source));
             }
         };
         fault::point("snapshot.taken");
-        let before = self.shared.change(|registry| {
-            let mut before = None;
-            registry.update(&self.id, |workspace| {
-                before = Some(workspace.snapshots.clone());
-                workspace.snapshots.add(id, name.clone(), include_memory, jiff::Timestamp::now());
-            });
+        let before = self.shared.update(&self.id, |workspace| {
+            let before = workspace.snapshots.clone();
+            workspace.snapshots.add(id, name.clone(), include_memory, jiff::Timestamp::now());
             before
         });
         if let Err(error) = self.shared.save().await {
-            self.shared.change(|registry| {
-                registry.update(&self.id, |workspace| {
-                    workspace.snapshots = before.unwrap_or_default();
-                });
-            });
+            self.shared.update(&self.id, |workspace| workspace.snapshots = before.unwrap_or_default());
             // A snapshot that is not in the ledger does not exist; its space is freed here or with the next step.
             if let Err(failure) = vm.delete_snapshot(id).await {
                 tracing::warn!(workspace = %self.name, %failure, "cannot remove a snapshot that was not saved in the ledger; will retry");
-                self.unsettled = true;
+                self.unsettle();
             }
             return Err(OpError::Ledger(error));
         }
@@ -135,27 +136,30 @@ impl Runner {
         fault::point("restore.halted");
         self.renew_attachment().await;
         let hook = self.spawn_hook(BootKind::Restore, move |vm| Status::Restoring { snapshot, vm: Some(vm) });
-        let failed = |error: &OpError| format!("snapshot {name} could not be restored: {error}");
-        let booted = match self.shared.vms.restore(&self.spec, snapshot, hook, &progress).await {
-            Ok(booted) => booted,
+        let restored = match self.shared.vms.restore(&self.spec, snapshot, hook, &progress).await {
+            Ok(booted) => {
+                fault::point("restore.booted");
+                let outcome = RestoreOutcome { rung: booted.rung, warning: booted.warning.clone() };
+                self.come_up(booted).await.map(|()| outcome)
+            }
             Err(failure) => {
-                let error = OpError::boot(&self.name, failure);
                 // The disk may have been switched before the VM failed.
                 self.record_origin().await;
-                self.unsettled = true;
-                self.fall_back_to_stopped(failed(&error)).await;
-                return Err(error);
+                self.unsettle();
+                Err(OpError::boot(&self.name, failure))
             }
         };
-        fault::point("restore.booted");
-        let outcome = RestoreOutcome { rung: booted.rung, warning: booted.warning.clone() };
-        if let Err(error) = self.come_up(booted).await {
-            self.fall_back_to_stopped(failed(&error)).await;
-            return Err(error);
+        match &restored {
+            Ok(outcome) => {
+                fault::point("restore.saved");
+                tracing::info!(workspace = %self.name, snapshot = %name, rung = ?outcome.rung, "restored");
+            }
+            Err(error) => {
+                let reason = format!("snapshot {name} could not be restored: {error}");
+                self.fall_back_to_stopped(reason).await;
+            }
         }
-        fault::point("restore.saved");
-        tracing::info!(workspace = %self.name, snapshot = %name, rung = ?outcome.rung, "restored");
-        Ok(outcome)
+        restored
     }
 
     pub(super) async fn delete_snapshot(&mut self, snapshot: SnapshotId) -> Result<(), OpError> {
@@ -165,9 +169,7 @@ impl Runner {
         // Under one lock with the reservation of forks: a fork reserved later does not find the snapshot.
         let before = self.shared.change(|registry| registry.remove_snapshot(&self.id, &snapshot))?;
         if let Err(error) = self.shared.save().await {
-            self.shared.change(|registry| {
-                registry.update(&self.id, |workspace| workspace.snapshots = before);
-            });
+            self.shared.update(&self.id, |workspace| workspace.snapshots = before);
             return Err(OpError::Ledger(error));
         }
         fault::point("delete.ledgered");
@@ -177,7 +179,7 @@ impl Runner {
         };
         fault::point("delete.removed");
         removed.map_err(|source| {
-            self.unsettled = true;
+            self.unsettle();
             self.snapshot_failed(format!("freeing the space of the deleted snapshot {name}"), source)
         })?;
         self.forget_removed(&[snapshot]);
@@ -187,9 +189,7 @@ impl Runner {
     /// Forgets snapshots whose files are gone. The ledger gets this with its next save: until then it lists them as
     /// being removed, which is harmless.
     fn forget_removed(&self, gone: &[SnapshotId]) {
-        self.shared.change(|registry| {
-            registry.update(&self.id, |workspace| workspace.snapshots.removed(gone));
-        });
+        self.shared.update(&self.id, |workspace| workspace.snapshots.removed(gone));
     }
 
     /// Ends soon when it is cancelled, with any result.
@@ -216,18 +216,22 @@ impl Runner {
 
     /// Brings the volume in line with the ledger, if they may differ.
     pub(super) async fn settle_volume(&mut self) -> Result<(), OpError> {
-        if !self.unsettled {
-            return Ok(());
+        match self.volume {
+            Volume::Settled => Ok(()),
+            Volume::Unsettled(listing) => {
+                let vm = self.vm_if_up()?;
+                self.settle_with(vm.as_ref(), listing).await
+            }
         }
-        let vm = self.vm_if_up()?;
-        self.settle_with(vm.as_ref()).await?;
-        self.unsettled = false;
-        Ok(())
     }
 
     /// The same with the given VM, if there is one, published or not.
-    pub(super) async fn settle_with(&mut self, vm: Option<&Arc<dyn Vm>>) -> Result<(), OpError> {
-        self.enter_found_snapshots().await?;
+    pub(super) async fn settle_with(
+        &mut self,
+        vm: Option<&Arc<dyn Vm>>,
+        listing: Listing,
+    ) -> Result<(), OpError> {
+        self.enter_found_snapshots(listing).await?;
         let (known, removing) = self.shared.workspace(&self.id).map_or_else(Default::default, |workspace| {
             (workspace.snapshots.ids(), workspace.snapshots.removing().to_vec())
         });
@@ -237,27 +241,22 @@ impl Runner {
         };
         settled.map_err(|source| self.snapshot_failed("cleaning up the disk".to_owned(), source))?;
         self.forget_removed(&removing);
-        self.books = Books::Complete;
+        self.volume = Volume::Settled;
         Ok(())
     }
 
     /// Enters snapshots that the disk has and the registry lacks, unless a record marks them for removal. They are
     /// in the ledger before the volume is settled, because settling removes unlisted snapshots: if the disk cannot
     /// be listed, nothing may be settled.
-    async fn enter_found_snapshots(&self) -> Result<(), OpError> {
+    async fn enter_found_snapshots(&self, listing: Listing) -> Result<(), OpError> {
         let (vms, spec) = (Arc::clone(&self.shared.vms), self.spec.clone());
         let listed = tokio::task::spawn_blocking(move || vms.disk_snapshots(&spec)).await;
         let listed = listed.map_err(|_| OpError::ShuttingDown)?;
         let failed = |source| self.snapshot_failed("listing the snapshots on the disk".to_owned(), source);
         let Some(on_disk) = listed.map_err(failed)? else { return Ok(()) };
-        let (books, now) = (self.books, jiff::Timestamp::now());
-        let entered = self.shared.change(|registry| {
-            let mut entered = Vec::new();
-            registry.update(&self.id, |workspace| {
-                entered = workspace.snapshots.enter_found(&on_disk, books, now);
-            });
-            entered
-        });
+        let now = jiff::Timestamp::now();
+        let enter = |workspace: &mut Workspace| workspace.snapshots.enter_found(&on_disk, listing, now);
+        let entered = self.shared.update(&self.id, enter).unwrap_or_default();
         if entered.is_empty() {
             return Ok(());
         }
@@ -276,9 +275,13 @@ impl Runner {
             Some(Origin::Beginning) => None,
             None => return,
         };
-        self.shared.change(|registry| {
-            registry.update(&self.id, |workspace| workspace.snapshots.descend_from(origin));
-        });
+        self.shared.update(&self.id, |workspace| workspace.snapshots.descend_from(origin));
+    }
+
+    pub(super) fn unsettle(&mut self) {
+        if let Volume::Settled = self.volume {
+            self.volume = Volume::Unsettled(Listing::Complete);
+        }
     }
 
     /// The VM of a running workspace; `None` if it is down and its disk may be touched.
@@ -286,20 +289,19 @@ impl Runner {
         match (self.vm(), self.status().vm()) {
             (Some(vm), _) => Ok(Some(vm)),
             (None, None) => Ok(None),
-            (None, Some(_)) => Err(self.unavailable()),
+            (None, Some(_)) => Err(self.attaching()),
         }
     }
 
-    /// A snapshot that existed when the request was sent may be gone when it is handled.
     pub(super) fn name_of(&self, snapshot: SnapshotId) -> Result<SnapshotName, OpError> {
         let workspace = self.shared.workspace(&self.id);
         let found = workspace.and_then(|w| Some(w.snapshots.get(&snapshot)?.name.clone()));
-        found.ok_or_else(|| OpError::SnapshotNotFound {
-            name: self.name.clone(),
-            wanted: snapshot.to_string(),
-            nearest: None,
-            known: Vec::new(),
-        })
+        found.ok_or_else(|| OpError::snapshot_gone(&self.name, &snapshot))
+    }
+
+    /// The error for a VM that runs and is not published.
+    pub(super) fn attaching(&self) -> OpError {
+        OpError::StillAttaching { name: self.name.clone() }
     }
 
     fn snapshot_failed(&self, operation: String, source: SnapshotFailure) -> OpError {

@@ -64,20 +64,17 @@ impl Runner {
         fault::point("start.ledgered");
         self.renew_attachment().await;
         let hook = self.spawn_hook(BootKind::Start, |vm| Status::Starting { vm: Some(vm) });
-        let booted = match self.shared.vms.start(&self.spec, hook, &progress).await {
-            Ok(booted) => booted,
-            Err(failure) => {
-                let error = OpError::boot(&self.name, failure);
-                self.fall_back_to_stopped(format!("it could not be started: {error}")).await;
-                return Err(error);
+        let started = match self.shared.vms.start(&self.spec, hook, &progress).await {
+            Ok(booted) => {
+                fault::point("start.booted");
+                self.come_up(booted).await
             }
+            Err(failure) => Err(OpError::boot(&self.name, failure)),
         };
-        fault::point("start.booted");
-        if let Err(error) = self.come_up(booted).await {
+        if let Err(error) = &started {
             self.fall_back_to_stopped(format!("it could not be started: {error}")).await;
-            return Err(error);
         }
-        Ok(())
+        started
     }
 
     /// Publishes a VM that answers and saves it as running.
@@ -93,11 +90,9 @@ impl Runner {
             }
         }
         self.live.send_replace(Live::Up(vm));
-        self.shared.change(|registry| {
-            registry.update(&self.id, |workspace| {
-                workspace.status = Status::Running { vm: record };
-                workspace.rung = Some(rung);
-            });
+        self.shared.update(&self.id, |workspace| {
+            workspace.status = Status::Running { vm: record };
+            workspace.rung = Some(rung);
         });
         self.shared.save().await.map_err(OpError::Ledger)
     }
@@ -122,29 +117,23 @@ impl Runner {
 
     pub(super) async fn stop(&mut self) -> Result<(), OpError> {
         let before = self.status();
-        let vm = self.vm();
-        // The phase admitted a stop. If there is no published VM and no failed attempt to reach one, the workspace
-        // is between two phases that exclude a stop.
-        let record = match before.vm() {
-            Some(record) if vm.is_some() || self.out_of_reach.is_some() => record.clone(),
-            Some(_) | None => return Err(self.unavailable()),
-        };
+        // A phase that admits a stop has a VM.
+        let Some(record) = before.vm().cloned() else { return Err(self.attaching()) };
         self.shared.set_status(&self.id, Status::Stopping { vm: record.clone() });
         if let Err(error) = self.shared.save().await {
             self.shared.set_status(&self.id, before);
             return Err(OpError::Ledger(error));
         }
         fault::point("stop.ledgered");
-        self.live.send_replace(Live::Down);
-        match vm {
-            Some(vm) => {
+        match self.live.send_replace(Live::Down) {
+            Live::Up(vm) => {
                 let reason = vm.shutdown(STOP_GRACE).await;
                 tracing::info!(workspace = %self.name, %reason, "stopped");
             }
             // Its guest cannot be asked to power off.
-            None => {
+            Live::OutOfReach { .. } | Live::Attaching | Live::Down => {
                 self.shared.vms.halt(&self.spec, Some(&record)).await;
-                self.record_reachability(None);
+                self.forget_unreachable();
                 tracing::warn!(workspace = %self.name, "stopped: its VM could not be reached and was killed");
             }
         }
@@ -173,6 +162,7 @@ impl Runner {
         self.shared.network.leave_files(&self.id).await;
         if let Err(source) = self.shared.vms.erase(&self.spec).await {
             let reason = format!("destroying it failed: {source}");
+            self.forget_unreachable();
             self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason) });
             self.shared.save_or_warn("a workspace could not be destroyed").await;
             return Err(OpError::Erase { name: self.name.clone(), source });
@@ -201,14 +191,12 @@ impl Runner {
             Box::pin(async move {
                 fault::point(kind.spawned());
                 shared.network.occupy(&id);
-                shared.change(|registry| {
-                    registry.update(&id, |workspace| {
-                        // A VM that is restored is started on a disk that was already switched to the snapshot.
-                        if let Status::Restoring { snapshot, .. } = &status {
-                            workspace.snapshots.descend_from(Some(*snapshot));
-                        }
-                        workspace.status = status;
-                    });
+                shared.update(&id, |workspace| {
+                    // A VM that is restored is started on a disk that was already switched to the snapshot.
+                    if let Status::Restoring { snapshot, .. } = &status {
+                        workspace.snapshots.descend_from(Some(*snapshot));
+                    }
+                    workspace.status = status;
                 });
                 shared.save().await.map_err(|error| Unrecorded(error.into()))?;
                 fault::point(kind.recorded());

@@ -1,20 +1,24 @@
 //! The loop of one workspace: it handles the end of its VM and the requests of others, one at a time.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::WorkspaceName;
+use futures::StreamExt;
+use futures::stream::Peekable;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use super::create::{self, Delivery, Seed};
-use super::reach::OutOfReach;
 use super::recover::Recovery;
+use super::snapshots::Volume;
 use crate::error::OpError;
-use crate::handle::{Handle, Live, QUEUE_LENGTH, Reply, Request};
+use crate::handle::{Answer, Envelope, Handle, Live, QUEUE_LENGTH, Reply, Request};
 use crate::info::VmIdentity;
-use crate::registry::{Books, Lifetime, Registry, Status, Workspace};
+use crate::registry::{Lifetime, Listing, Status, Workspace};
 use crate::shared::Shared;
 use crate::standstill::ROOM_CHECK_INTERVAL;
 use crate::vms::Progress;
@@ -23,6 +27,9 @@ use crate::vms::{Vm, VmSpec};
 /// The idle time before the volume is tidied: series of snapshots and other use of the host come first.
 const IDLE_BEFORE_TIDY: Duration = Duration::from_secs(2);
 
+/// The requests that were accepted and are pending.
+pub(super) type Queue = Peekable<ReceiverStream<Envelope>>;
+
 pub(super) struct Runner {
     pub(super) shared: Arc<Shared>,
     pub(super) id: WorkspaceId,
@@ -30,16 +37,21 @@ pub(super) struct Runner {
     pub(super) spec: VmSpec,
     /// Published for callers; `Up` exactly while the VM is known to run.
     pub(super) live: watch::Sender<Live>,
-    /// Whether the volume may differ from the ledger; it is settled before the next step on it.
-    pub(super) unsettled: bool,
-    /// Whether the ledger's list of its snapshots is complete.
-    pub(super) books: Books,
-    /// Whether its layers may be tidied when there is nothing else to do.
-    pub(super) untidy: bool,
-    /// Its VM, while that runs and cannot be reached.
-    pub(super) out_of_reach: Option<OutOfReach>,
-    pub(super) waiting: Option<Request>,
-    pub(super) queue: mpsc::Receiver<Request>,
+    pub(super) volume: Volume,
+    layers: Layers,
+    pub(super) queue: Queue,
+}
+
+/// Whether the layers of the volume may be tidied when there is nothing else to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layers {
+    Tidy,
+    Untidy,
+}
+
+/// Resolves when a request is pending, and leaves it in the queue.
+pub(super) async fn pending(queue: &mut Queue) {
+    Pin::new(queue).peek().await;
 }
 
 /// Whether the workspace still exists after a step.
@@ -69,12 +81,18 @@ pub(crate) fn spawn_create(
 }
 
 /// Starts the task of a workspace that the ledger lists, or that is recovered from the quarantine.
-pub(super) fn spawn_recovered(shared: &Arc<Shared>, workspace: &Workspace, recovery: Recovery, books: Books) {
+pub(super) fn spawn_recovered(
+    shared: &Arc<Shared>,
+    workspace: &Workspace,
+    recovery: Recovery,
+    listing: Listing,
+) {
     let live = if matches!(recovery, Recovery::Attach(_)) { Live::Attaching } else { Live::Down };
     let runner = Runner::register(shared, workspace, live);
     shared.tasks.spawn(async move {
         let mut runner = runner;
-        runner.books = books;
+        // Any work of the last daemon on the volume was interrupted.
+        runner.volume = Volume::Unsettled(listing);
         if runner.recover(recovery).await == Existence::Exists {
             runner.run().await;
         }
@@ -103,27 +121,27 @@ impl Runner {
             name: workspace.name.clone(),
             spec: shared.spec(workspace),
             live,
-            unsettled: false,
-            books: Books::Complete,
-            untidy: false,
-            out_of_reach: None,
-            waiting: None,
-            queue: requests,
+            volume: Volume::Settled,
+            layers: Layers::Tidy,
+            queue: ReceiverStream::new(requests).peekable(),
         }
     }
 
     pub(super) fn vm(&self) -> Option<Arc<dyn Vm>> {
-        match &*self.live.borrow() {
-            Live::Up(vm) => Some(Arc::clone(vm)),
-            Live::Down | Live::Attaching => None,
-        }
+        self.live.borrow().vm()
     }
 
     async fn run(mut self) {
         loop {
-            let vm = self.vm();
+            let live = self.live.borrow().clone();
+            let vm = live.vm();
             let suspended = self.is_suspended();
-            let pause = self.out_of_reach.as_ref().map_or(Duration::MAX, |vm| vm.pause);
+            let retry = async {
+                match live {
+                    Live::OutOfReach { pause, .. } => tokio::time::sleep(pause).await,
+                    Live::Down | Live::Attaching | Live::Up(_) => std::future::pending().await,
+                }
+            };
             let exited = async {
                 match &vm {
                     Some(vm) => vm.exited().await,
@@ -143,25 +161,19 @@ impl Runner {
                 biased;
                 reason = exited => self.died(reason).await,
                 reason = stalled => self.suspend(reason).await,
-                request = self.next() => {
-                    let Some(request) = request else { return };
-                    if self.handle(request).await == Existence::Gone {
+                envelope = self.queue.next() => {
+                    let Some(envelope) = envelope else { return };
+                    if self.handle(envelope).await == Existence::Gone {
                         return;
                     }
                 }
                 () = ended.ended.cancelled() => return,
                 () = tokio::time::sleep(ROOM_CHECK_INTERVAL), if suspended => self.try_to_resume().await,
-                () = tokio::time::sleep(pause), if self.out_of_reach.is_some() => self.try_to_reach().await,
-                () = tokio::time::sleep(IDLE_BEFORE_TIDY), if self.untidy && !suspended => self.tidy().await,
+                () = retry => self.try_to_reach().await,
+                () = tokio::time::sleep(IDLE_BEFORE_TIDY), if self.layers == Layers::Untidy && !suspended => {
+                    self.tidy().await;
+                }
             }
-        }
-    }
-
-    /// The request that interrupted the tidying, or the next one.
-    async fn next(&mut self) -> Option<Request> {
-        match self.waiting.take() {
-            Some(request) => Some(request),
-            None => self.queue.recv().await,
         }
     }
 
@@ -170,13 +182,13 @@ impl Runner {
         let Some(vm) = self.vm() else { return };
         if let Err(failure) = vm.shorten().await {
             tracing::warn!(workspace = %self.name, %failure, "cannot shorten its chain of layers");
-            self.unsettled = true;
+            self.unsettle();
         }
     }
 
     /// Tidies the volume until a request comes.
     async fn tidy(&mut self) {
-        self.untidy = false;
+        self.layers = Layers::Tidy;
         // The volume of a stopped workspace was put in order by the step that stopped it.
         let Some(vm) = self.vm() else { return };
         let interrupted = CancellationToken::new();
@@ -184,104 +196,81 @@ impl Runner {
         let tidied = tokio::select! {
             biased;
             tidied = &mut work => tidied,
-            request = self.queue.recv() => {
-                self.waiting = request;
-                self.untidy = true;
+            () = pending(&mut self.queue) => {
+                self.layers = Layers::Untidy;
                 interrupted.cancel();
                 work.await
             }
         };
         if let Err(failure) = tidied {
             tracing::warn!(workspace = %self.name, %failure, "cannot tidy its layers");
-            self.unsettled = true;
+            self.unsettle();
         }
     }
 
-    async fn handle(&mut self, request: Request) -> Existence {
+    async fn handle(&mut self, Envelope { request, mut reply }: Envelope) -> Existence {
+        let Some(workspace) = self.shared.workspace(&self.id) else { return Existence::Gone };
         // Conditions that held when the request was sent may no longer hold.
-        let (lifetime, admitted) = match self.shared.state().registry.get(&self.id) {
-            Some(workspace) => {
-                let lifetime = workspace.lifetime;
-                (lifetime, Registry::admit(workspace, request.operation(lifetime)))
-            }
-            None => return Existence::Gone,
+        let answer = match workspace.admit(request.operation(workspace.lifetime)) {
+            Ok(()) => self.carry_out(request, workspace.lifetime, &mut reply).await,
+            Err(refusal) => Err(refusal),
         };
-        if let Err(refusal) = admitted {
-            request.refuse(refusal);
-            return Existence::Exists;
+        let is_taken = matches!(answer, Ok(Answer::Taken(_)));
+        let existence = match answer {
+            Ok(Answer::Destroyed) => Existence::Gone,
+            Ok(_) | Err(_) => Existence::Exists,
+        };
+        if reply.send(answer).is_err() {
+            tracing::debug!(workspace = %self.name, "the request was answered, but its client is gone");
         }
-        match request {
-            Request::Start { progress, reply } => {
-                let started = self.start(progress).await;
-                self.answer(reply, started);
-            }
-            Request::Stop { reply } => self.stop_for(reply).await,
-            Request::Destroy { reply } => return self.destroy_for(reply).await,
-            Request::End { reply } => match lifetime {
-                // No client asked for its end, and its guest cannot be told: the next daemon may reach it.
-                Lifetime::Lasting if self.out_of_reach.is_some() => {
-                    self.answer(reply, Err(self.unavailable()));
-                }
-                Lifetime::Lasting => self.stop_for(reply).await,
-                Lifetime::OneCall => return self.destroy_for(reply).await,
-            },
-            Request::Snapshot { name, include_memory, progress, reply } => {
-                self.untidy = true;
-                let taken = self.snapshot(name, include_memory, progress).await;
-                let is_taken = taken.is_ok();
-                self.answer(reply, taken);
-                if is_taken {
-                    self.shorten().await;
-                }
-            }
-            Request::Restore { snapshot, progress, reply } => {
-                let outcome = self.restore(snapshot, progress).await;
-                self.answer(reply, outcome);
-            }
-            Request::DeleteSnapshot { snapshot, reply } => {
-                self.untidy = true;
-                let deleted = self.delete_snapshot(snapshot).await;
-                self.answer(reply, deleted);
-            }
-            Request::Diff { snapshot, mut reply } => {
-                let cancelled = CancellationToken::new();
-                let compared = {
-                    let mut comparing = std::pin::pin!(self.diff(snapshot, &cancelled));
-                    tokio::select! {
-                        biased;
-                        compared = &mut comparing => compared,
-                        // The caller is gone, and others may wait for this workspace.
-                        () = reply.closed() => {
-                            cancelled.cancel();
-                            comparing.await
-                        }
-                    }
-                };
-                self.answer(reply, compared);
-            }
-            Request::Branch { snapshot, fork, reply } => {
-                let branched = self.branch(snapshot, &fork).await;
-                self.answer(reply, branched);
-            }
+        if is_taken {
+            self.shorten().await;
         }
-        Existence::Exists
-    }
-
-    async fn stop_for(&mut self, reply: Reply<()>) {
-        let stopped = self.stop().await;
-        self.answer(reply, stopped);
-    }
-
-    async fn destroy_for(&mut self, reply: Reply<()>) -> Existence {
-        let destroyed = self.destroy().await;
-        let existence = if destroyed.is_ok() { Existence::Gone } else { Existence::Exists };
-        self.answer(reply, destroyed);
         existence
     }
 
-    fn answer<T>(&self, reply: Reply<T>, answer: Result<T, OpError>) {
-        if reply.send(answer).is_err() {
-            tracing::debug!(workspace = %self.name, "the request was completed, but its client is gone");
+    async fn carry_out(
+        &mut self,
+        request: Request,
+        lifetime: Lifetime,
+        reply: &mut Reply,
+    ) -> Result<Answer, OpError> {
+        match (request, lifetime) {
+            (Request::Start { progress }, _) => self.start(progress).await.map(|()| Answer::Done),
+            (Request::Stop, _) | (Request::End, Lifetime::Lasting) => {
+                self.stop().await.map(|()| Answer::Done)
+            }
+            (Request::Destroy, _) | (Request::End, Lifetime::OneCall) => {
+                self.destroy().await.map(|()| Answer::Destroyed)
+            }
+            (Request::Snapshot { name, include_memory, progress }, _) => {
+                self.layers = Layers::Untidy;
+                self.snapshot(name, include_memory, progress).await.map(Answer::Taken)
+            }
+            (Request::Restore { snapshot, progress }, _) => {
+                self.restore(snapshot, progress).await.map(Answer::Restored)
+            }
+            (Request::DeleteSnapshot { snapshot }, _) => {
+                self.layers = Layers::Untidy;
+                self.delete_snapshot(snapshot).await.map(|()| Answer::Done)
+            }
+            (Request::Diff { snapshot }, _) => {
+                let cancelled = CancellationToken::new();
+                let mut comparing = pin!(self.diff(snapshot, &cancelled));
+                let compared = tokio::select! {
+                    biased;
+                    compared = &mut comparing => compared,
+                    // The caller is gone, and others may wait for this workspace.
+                    () = reply.closed() => {
+                        cancelled.cancel();
+                        comparing.await
+                    }
+                };
+                compared.map(Answer::Compared)
+            }
+            (Request::Branch { snapshot, fork }, _) => {
+                self.branch(snapshot, &fork).await.map(|()| Answer::Done)
+            }
         }
     }
 

@@ -29,7 +29,7 @@ impl Session {
         self.refuse_when_closing()?;
         refuse_relative(&request.file)?;
         let (workspace, handle, id) =
-            self.admitted_snapshot(&request.source, &request.snapshot, Operation::UseSnapshots)?;
+            self.accepted_snapshot(&request.source, &request.snapshot, Operation::UseSnapshots)?;
         let handle = handle.ok_or_else(|| OpError::Busy { name: workspace.name.clone() })?;
         let (_, snapshot) = self.measured_snapshot_of(&workspace, id).await?;
         // While the file is written there is also a copy of the disk, which includes the image.
@@ -139,7 +139,7 @@ impl Export {
     async fn branch(&self) -> Result<(), OpError> {
         self.shared.describe_unowned(&self.branch, Holds::Scratch).await.map_err(OpError::Ledger)?;
         let (snapshot, fork) = (self.id, Box::new(self.branch.clone()));
-        self.source.ask(&self.workspace.name, |reply| Request::Branch { snapshot, fork, reply }).await
+        self.source.ask(&self.workspace.name, Request::Branch { snapshot, fork }).await.map(drop)
     }
 
     async fn write(&self) -> Result<Exported, OpError> {

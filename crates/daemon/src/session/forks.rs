@@ -33,7 +33,7 @@ impl Session {
         let names = vec![new_name];
         let mut creations =
             self.begin_forks(lifetime, &source, &snapshot, names, setup_commands, progress)?;
-        let Some(creation) = creations.pop() else { return Err(OpError::Cancelled) };
+        let Some(creation) = creations.pop() else { unreachable!("one name makes one creation") };
         let (workspace, delivered) = creation?.finished().await?.accept(self)?;
         Ok(Forked { workspace, boot_time_ms: delivered.boot_time_ms, warning: delivered.warning })
     }

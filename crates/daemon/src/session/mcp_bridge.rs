@@ -42,9 +42,7 @@ impl Session {
         let _call = self.begin_call();
         self.0.kind.refuse_inside()?;
         let id = self.owned(wanted)?.id;
-        self.shared().change(|registry| {
-            registry.update(&id, |workspace| workspace.bridge_token = hash);
-        });
+        self.shared().update(&id, |workspace| workspace.bridge_token = hash);
         if let Some(bridge) = &self.shared().mcp_bridge {
             bridge.forget(&id);
         }

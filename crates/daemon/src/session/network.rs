@@ -135,9 +135,7 @@ impl Session {
         })?;
         if let Err(error) = self.shared().save().await {
             undo(&before.id, &before.network);
-            self.shared().change(|registry| {
-                registry.update(&before.id, |workspace| workspace.network = before.network.clone());
-            });
+            self.shared().update(&before.id, |workspace| workspace.network = before.network.clone());
             return Err(OpError::Ledger(error));
         }
         self.info_of(&before)

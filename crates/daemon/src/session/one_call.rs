@@ -49,9 +49,7 @@ impl Session {
     /// Removes the owner of a workspace that could not be destroyed, so that it does not count against anybody's quota.
     /// It is listed until somebody destroys it, or the next daemon does.
     async fn disown(&self, id: WorkspaceId) {
-        self.shared().change(|registry| {
-            registry.update(&id, |workspace| workspace.owner = None);
-        });
+        self.shared().update(&id, |workspace| workspace.owner = None);
         self.shared().save_or_warn("a workspace that could not be destroyed has no owner").await;
     }
 }

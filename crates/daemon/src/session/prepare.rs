@@ -230,7 +230,7 @@ impl Session {
             return Err(OpError::Cancelled);
         }
         drop(opening);
-        let golden = SnapshotName::parse(GOLDEN).map_err(|_| OpError::Cancelled)?;
+        let Ok(golden) = SnapshotName::parse(GOLDEN) else { unreachable!("{GOLDEN} is a name") };
         let made = self.snapshot(&wanted, golden, false, progress).await?;
         let workspace = match request.keep_network {
             true => self.change_policy(&wanted, &request.network).await?,
@@ -251,7 +251,7 @@ async fn clone_into_workspace(
     is_new: bool,
     stop: &CancellationToken,
 ) -> Result<(), OpError> {
-    let path = GuestPath::parse(WORKSPACE).map_err(|_| OpError::Cancelled)?;
+    let Ok(path) = GuestPath::parse(WORKSPACE) else { unreachable!("{WORKSPACE} is a path") };
     let clone = CloneRepo { url: url.clone(), path, branch: None, depth: None };
     match guest.clone_repository(&clone, stop).await {
         Err(OpError::Git(GitError::Failed { trouble: Trouble::NotEmpty, .. })) if !is_new => {

@@ -6,9 +6,9 @@ use agentiso_core::names::{SnapshotName, WorkspaceRef};
 
 use super::Session;
 use crate::error::OpError;
-use crate::handle::{Handle, Request};
+use crate::handle::{Answer, Handle, Request};
 use crate::info::{Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo};
-use crate::registry::{Registry, Workspace};
+use crate::registry::Workspace;
 use crate::vms::{Progress, SizesOf, SnapshotDiff, VolumeSizes};
 
 impl Session {
@@ -22,14 +22,14 @@ impl Session {
         progress: &Progress,
     ) -> Result<SnapshotMade, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle) = self.admitted(wanted, Operation::Snapshot)?;
+        let (workspace, handle) = self.accepted(wanted, Operation::Snapshot)?;
         let limit = self.shared().config.resources.max_snapshots_per_workspace;
         // The runner checks again; this only avoids waiting for it when the refusal is certain.
         workspace.snapshots.admit(&workspace.name, &name, limit)?;
-        let progress = progress.clone();
-        let ask = |reply| Request::Snapshot { name, include_memory, progress, reply };
-        let taken = self.ask(&workspace, handle, ask).await?;
+        let request = Request::Snapshot { name, include_memory, progress: progress.clone() };
+        let Answer::Taken(taken) = self.ask(&workspace, handle, request).await? else {
+            unreachable!("a snapshot is answered with what was taken")
+        };
         let (workspace, snapshot) = self.snapshot_of(&workspace, taken.id)?;
         Ok(SnapshotMade { workspace, snapshot, pause: taken.pause })
     }
@@ -47,11 +47,11 @@ impl Session {
         progress: &Progress,
     ) -> Result<Restored, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle, snapshot) = self.admitted_snapshot(wanted, name, Operation::Restore)?;
-        let progress = progress.clone();
-        let back =
-            self.ask(&workspace, handle, |reply| Request::Restore { snapshot, progress, reply }).await?;
+        let (workspace, handle, snapshot) = self.accepted_snapshot(wanted, name, Operation::Restore)?;
+        let request = Request::Restore { snapshot, progress: progress.clone() };
+        let Answer::Restored(back) = self.ask(&workspace, handle, request).await? else {
+            unreachable!("a restore is answered with its outcome")
+        };
         let (workspace, snapshot) = self.snapshot_of(&workspace, snapshot)?;
         Ok(Restored { workspace, snapshot, rung: back.rung, warning: back.warning })
     }
@@ -63,10 +63,9 @@ impl Session {
         name: &SnapshotName,
     ) -> Result<SnapshotInfo, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle, snapshot) = self.admitted_snapshot(wanted, name, Operation::UseSnapshots)?;
+        let (workspace, handle, snapshot) = self.accepted_snapshot(wanted, name, Operation::UseSnapshots)?;
         let (_, info) = self.measured_snapshot_of(&workspace, snapshot).await?;
-        self.ask(&workspace, handle, |reply| Request::DeleteSnapshot { snapshot, reply }).await?;
+        self.ask(&workspace, handle, Request::DeleteSnapshot { snapshot }).await?;
         Ok(info)
     }
 
@@ -78,22 +77,25 @@ impl Session {
         progress: &Progress,
     ) -> Result<SnapshotDiff, OpError> {
         let _call = self.begin_call();
-        self.refuse_when_closing()?;
-        let (workspace, handle, snapshot) = self.admitted_snapshot(wanted, name, Operation::UseSnapshots)?;
+        let (workspace, handle, snapshot) = self.accepted_snapshot(wanted, name, Operation::UseSnapshots)?;
         progress.report("comparing the disk with the snapshot", None);
-        self.ask(&workspace, handle, |reply| Request::Diff { snapshot, reply }).await
+        let Answer::Compared(diff) = self.ask(&workspace, handle, Request::Diff { snapshot }).await? else {
+            unreachable!("a comparison is answered with its result")
+        };
+        Ok(diff)
     }
 
-    pub(super) fn admitted_snapshot(
+    pub(super) fn accepted_snapshot(
         &self,
         wanted: &WorkspaceRef,
         name: &SnapshotName,
         operation: Operation,
     ) -> Result<(Workspace, Option<Handle>, SnapshotId), OpError> {
+        self.refuse_when_closing()?;
         let state = self.shared().state();
         let workspace = state.registry.find_owned(wanted, self.id(), self.kind())?;
         let snapshot = workspace.snapshots.find(&workspace.name, name)?.id;
-        Registry::admit(workspace, operation)?;
+        workspace.accept(operation)?;
         Ok((workspace.clone(), state.runners.get(&workspace.id).cloned(), snapshot))
     }
 
@@ -118,12 +120,7 @@ impl Session {
     ) -> Result<(WorkspaceInfo, SnapshotInfo), OpError> {
         let info = self.info_of(workspace)?;
         let found = info.snapshots.iter().find(|snapshot| snapshot.id == id).cloned();
-        let snapshot = found.ok_or_else(|| OpError::SnapshotNotFound {
-            name: workspace.name.clone(),
-            wanted: id.to_string(),
-            nearest: None,
-            known: Vec::new(),
-        })?;
+        let snapshot = found.ok_or_else(|| OpError::snapshot_gone(&workspace.name, &id))?;
         Ok((info, snapshot))
     }
 }

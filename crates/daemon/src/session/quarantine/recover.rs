@@ -16,7 +16,7 @@ use crate::ledger::{
     DescribedWorkspace, KeptContent, KeptTeam, KeptWorkspace, StoredImage, StoredWorkspace, TeamKey,
     remove_marker, team_directory,
 };
-use crate::registry::{self, Books, Workspace};
+use crate::registry::{self, Listing, Workspace};
 use crate::runner;
 use crate::session::Session;
 use crate::session::teams;
@@ -84,13 +84,13 @@ impl Session {
     ) -> Result<(Workspace, Vec<String>), OpError> {
         let shared = self.shared();
         let what = format!("workspace {id}");
-        let (described, books) = match &kept.content {
+        let (described, listing) = match &kept.content {
             // The description may be older than the disk.
-            KeptContent::Described(described) => ((**described).clone(), Books::Uncertain),
+            KeptContent::Described(described) => ((**described).clone(), Listing::Uncertain),
             KeptContent::Newer(format) => {
                 return Err(QuarantineError::Newer { what, format: *format }.into());
             }
-            KeptContent::Undescribed => (self.describe_from_disk(id).await?, Books::Uncertain),
+            KeptContent::Undescribed => (self.describe_from_disk(id).await?, Listing::Uncertain),
             KeptContent::VmOnly => {
                 let reason = "it has no directory, and so no disk".to_owned();
                 return Err(QuarantineError::Unusable { what, reason }.into());
@@ -99,7 +99,7 @@ impl Session {
         let vm = self.running_vm(id).await;
         let (workspace, changes) = self.enter(id, &described)?;
         shared.save().await.map_err(OpError::Ledger)?;
-        runner::take_up(shared, &workspace, vm.as_ref(), books);
+        runner::take_up(shared, &workspace, vm.as_ref(), listing);
         Ok((workspace, changes))
     }
 

@@ -88,7 +88,7 @@ impl Session {
             self.refuse_without_bridge()?;
         }
         let (golden, ..) =
-            self.admitted_snapshot(&request.golden, &request.snapshot, Operation::UseSnapshots)?;
+            self.accepted_snapshot(&request.golden, &request.snapshot, Operation::UseSnapshots)?;
         // The id is used because another workspace may have the name by the time the last worker is forked.
         request.golden = WorkspaceRef::Id(golden.id);
         let target = match &request.merge {
@@ -172,7 +172,7 @@ impl Session {
         if sources.is_empty() {
             return Err("no task succeeded, so there is nothing to merge".to_owned());
         }
-        let path = GuestPath::parse(REPOSITORY).map_err(|error| error.to_string())?;
+        let Ok(path) = GuestPath::parse(REPOSITORY) else { unreachable!("{REPOSITORY} is a path") };
         let mut guests = Vec::with_capacity(sources.len());
         for source in &sources {
             guests.push(self.guest(source).await.map_err(|error| error.to_string())?);

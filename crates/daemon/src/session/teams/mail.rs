@@ -90,11 +90,8 @@ impl Session {
         let _call = self.begin_call();
         let slot = self.shared().change(|registry| {
             let (name, team) = registry.own_team(team, self.id(), self.kind(), false, Instant::now())?;
-            team.check_member(agent).map_err(TeamError::from)?;
-            match team.member(agent).map(|member| member.name.clone()) {
-                Some(role) => self.inbox(&name, team, &role),
-                None => Err(OpError::Cancelled),
-            }
+            let member = team.find_member(agent).map_err(TeamError::from)?;
+            self.inbox(&name, team, &member.name)
         })?;
         let taken = slot.run(move |inbox| inbox.take(limit)).await.map_err(TeamError::from)?;
         Ok(Received {
@@ -118,7 +115,7 @@ impl Session {
     pub fn check_team_member(&self, team: &str, agent: &str) -> Result<TeamName, OpError> {
         self.shared().change(|registry| {
             let (name, team) = registry.own_team(team, self.id(), self.kind(), false, Instant::now())?;
-            team.check_member(agent).map_err(TeamError::from)?;
+            team.find_member(agent).map_err(TeamError::from)?;
             Ok(name)
         })
     }

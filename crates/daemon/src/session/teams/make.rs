@@ -36,7 +36,7 @@ impl Session {
     ) -> Result<TeamInfo, OpError> {
         self.refuse_when_closing()?;
         if let Some((golden, snapshot)) = &mut request.golden {
-            let (found, ..) = self.admitted_snapshot(golden, snapshot, Operation::UseSnapshots)?;
+            let (found, ..) = self.accepted_snapshot(golden, snapshot, Operation::UseSnapshots)?;
             // The id is used because another workspace may have the name by the time the last member is forked.
             *golden = WorkspaceRef::Id(found.id);
         }
@@ -69,22 +69,20 @@ impl Session {
     fn reserve_team(&self, request: &TeamRequest) -> Result<(), OpError> {
         let member = |role: &RoleRequest| {
             let digits = Uuid::new_v4().as_u128() as u16;
-            let workspace =
-                request.name.member_workspace(&role.name, digits).map_err(|_| OpError::Cancelled)?;
-            Ok(NewMember {
+            NewMember {
                 name: role.name.clone(),
                 role: role.role.clone(),
                 skills: role.skills.clone(),
                 description: role.description.clone(),
-                workspace,
-            })
+                workspace: request.name.member_workspace(&role.name, digits),
+            }
         };
         let new = NewTeam {
             name: request.name.clone(),
             owner: self.id().clone(),
             max_vms: request.max_vms,
             parent: request.parent.clone(),
-            roles: request.roles.iter().map(member).collect::<Result<_, OpError>>()?,
+            roles: request.roles.iter().map(member).collect(),
             created_at: jiff::Timestamp::now(),
         };
         let resources = &self.shared().config.resources;

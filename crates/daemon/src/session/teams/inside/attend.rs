@@ -10,7 +10,6 @@ use futures::stream::FuturesUnordered;
 
 use super::PORT;
 use super::inbox_server::InboxServer;
-use crate::handle::Live;
 use crate::session::teams::tasks;
 use crate::shared::Shared;
 use crate::vms::{AgentFailure, GuestAgent, LocalConnections};
@@ -25,10 +24,7 @@ pub(in crate::session::teams) fn attend(shared: &Arc<Shared>, id: WorkspaceId) {
     let server = InboxServer::new(shared, id);
     tasks::spawn(shared, async move {
         loop {
-            let vm = match &*live.borrow_and_update() {
-                Live::Up(vm) => Some(Arc::clone(vm)),
-                Live::Down | Live::Attaching => None,
-            };
+            let vm = live.borrow_and_update().vm();
             let serving = async {
                 match vm {
                     Some(vm) => serve(&*vm.agent(), &server).await,
