@@ -4,6 +4,7 @@ mod charges;
 mod conformance;
 mod faulty;
 mod lab;
+mod memory;
 mod memory_lab;
 mod property;
 mod qcow2_file;
