@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::client::{self, Client};
+use crate::client::Client;
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -155,17 +155,11 @@ fn is_loopback(host: &str) -> bool {
 }
 
 async fn metrics(context: &Context) -> Result<String, Failure> {
-    with_deadline(async {
-        running(context).await?.control().metrics().await.map_err(client::control_failure)
-    })
-    .await
+    with_deadline(async { running(context).await?.metrics().await }).await
 }
 
 async fn health(context: &Context) -> Result<String, Failure> {
-    let health = with_deadline(async {
-        running(context).await?.control().health().await.map_err(client::control_failure)
-    })
-    .await?;
+    let health = with_deadline(async { running(context).await?.health().await }).await?;
     Ok(serde_json::to_string(&health)?)
 }
 
