@@ -12,6 +12,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use agentiso_sys::files::is_out_of_space;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use thiserror::Error;
@@ -73,9 +74,7 @@ pub enum HeaderError {
 impl HeaderError {
     pub fn is_out_of_space(&self) -> bool {
         match self {
-            Self::Read(error) => {
-                matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            }
+            Self::Read(error) => is_out_of_space(error),
             Self::Magic
             | Self::Version(_)
             | Self::Size(_)

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use agentiso_sys::files::FileError;
-use rustix::fs::statvfs;
+use agentiso_sys::files::{self, FileError};
 
 use crate::disk::{DiskError, Qcow2Storage, SizesOf};
 use crate::qmp::QmpClient;
@@ -53,8 +52,7 @@ pub(crate) fn missing(spec: &VmSpec) -> Result<Option<String>, DiskError> {
             used >> 20
         )));
     }
-    let host = statvfs(dir).map_err(|error| FileError::at("get the free space of", dir)(error.into()))?;
-    let free = host.f_bavail.saturating_mul(host.f_frsize);
+    let free = files::space(dir)?.free_bytes;
     Ok((free < HOST_ROOM).then(|| format!("the host's disk is full ({} MB free)", free >> 20)))
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use agentiso_core::config::{Config, Paths};
+use agentiso_sys::files;
 
 use super::report::Outcome;
 use crate::output;
@@ -116,17 +117,18 @@ fn available_memory() -> Option<u64> {
 
 pub(super) fn space(paths: &Paths) -> Outcome {
     const NAME: &str = "disk space";
-    match rustix::fs::statvfs(&paths.data) {
-        Ok(stat) => {
-            let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-            let detail = format!("{} free in {}", output::size(free), paths.data.display());
-            if free < LITTLE_SPACE {
+    match files::space(&paths.data) {
+        Ok(space) => {
+            let detail = format!("{} free in {}", output::size(space.free_bytes), paths.data.display());
+            if space.free_bytes < LITTLE_SPACE {
                 Outcome::note(NAME, detail, "free some space, or move server.state_file to a larger disk")
             } else {
                 Outcome::ok(NAME, detail)
             }
         }
-        Err(error) => Outcome::note(NAME, format!("unknown: {error}"), "make the state directory readable"),
+        Err(error) => {
+            Outcome::note(NAME, format!("unknown: {}", error.source), "make the state directory readable")
+        }
     }
 }
 
