@@ -10,9 +10,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use agentiso_sys::files::{FileContext, FileError};
 use rustix::fs::SeekFrom;
-
-use crate::fs_error::{FsContext, FsError};
 
 const CLUSTER_BITS: u32 = 16;
 const CLUSTER: u64 = 1 << CLUSTER_BITS;
@@ -25,7 +24,7 @@ const ONE_REFERENCE: u64 = 1 << 63;
 const HEADER_LENGTH: u32 = 104;
 
 /// Writes the content of `raw` to the file `disk`. Zeroes take no space.
-pub(crate) fn write(raw: &Path, disk: &Path) -> Result<(), FsError> {
+pub(crate) fn write(raw: &Path, disk: &Path) -> Result<(), FileError> {
     let source = File::open(raw).at("open", raw)?;
     let target = File::create_new(disk).at("create", disk)?;
     let length = source.metadata().at("inspect", raw)?.len();

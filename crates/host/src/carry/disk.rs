@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_sys::cgroup::{Cgroups, Group};
+use agentiso_sys::command::which;
 use agentiso_sys::files::FileError;
 use agentiso_sys::jail::{Cell, Jail, View, give_to, make_readable, take_back, uid_of};
 use agentiso_sys::process::{Jailed, JailedError};
 
 use super::error::{CarryError, Flaw};
 use crate::disk::qcow2_header::{Header, HeaderError};
-use crate::qemu::version::which;
 
 const TOOL: &str = "qemu-img";
 

@@ -2,10 +2,10 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use agentiso_core::config::{Config, Paths};
-use agentiso_sys::files;
+use agentiso_sys::{command, files};
 
 use super::report::Outcome;
 use crate::output;
@@ -23,7 +23,7 @@ const LITTLE_SPACE: u64 = 2 << 30;
 pub(super) fn image_tools(image_is_there: bool) -> Outcome {
     const TOOLS: [(&str, &str); 3] =
         [("mmdebstrap", "mmdebstrap"), ("mke2fs", "e2fsprogs"), ("qemu-img", "qemu-utils")];
-    let missing: Vec<_> = TOOLS.iter().filter(|(program, _)| find_program(program).is_none()).collect();
+    let missing: Vec<_> = TOOLS.iter().filter(|(program, _)| command::find(program).is_none()).collect();
     if missing.is_empty() {
         return Outcome::ok("image tools", "mmdebstrap, mke2fs, qemu-img");
     }
@@ -36,15 +36,6 @@ pub(super) fn image_tools(image_is_there: bool) -> Outcome {
     } else {
         Outcome::failed("image tools", detail, fix)
     }
-}
-
-/// Searches PATH and Debian's directories for administrators' programs.
-fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
-        .map(|dir| dir.join(name))
-        .find(|candidate| candidate.is_file())
 }
 
 /// Makes the directories that agentiso writes to and checks that they are writable.
