@@ -82,7 +82,7 @@ impl KeyframeDue {
     /// For a volume whose client is not waiting.
     pub const AT_REST: Self = Self::after(16);
     /// For snapshots in quick succession, where the copy has to finish before the next one.
-    pub const IN_A_ROW: Self = Self { layers: 16, most_bytes: 64 << 20 };
+    pub(crate) const IN_A_ROW: Self = Self { layers: 16, most_bytes: 64 << 20 };
 
     pub const fn after(layers: usize) -> Self {
         Self { layers, most_bytes: u64::MAX }
