@@ -94,7 +94,12 @@ impl QmpClient {
 
     /// Loads a whole VM, as [`QmpClient::save_running`] wrote it, into a QEMU that was started with `-incoming defer`.
     /// The VM stays paused.
-    pub(crate) async fn load_vm(&self, file: &Path, layout: Layout, deadline: Duration) -> Result<(), QmpError> {
+    pub(crate) async fn load_vm(
+        &self,
+        file: &Path,
+        layout: Layout,
+        deadline: Duration,
+    ) -> Result<(), QmpError> {
         if self.choose_layout(layout).await? != layout {
             let reason = "this QEMU does not support the memory layout of the file".to_owned();
             return Err(QmpError::Migration { status: "not started".to_owned(), reason });

@@ -6,6 +6,7 @@ use agentiso_core::env::{self, EnvError};
 use agentiso_core::suggest::nearest;
 use serde_json::{Map, Value, json};
 
+use super::lists::{all, spaced};
 use super::param::{Param, Parameter, parameter};
 use super::words::{describe, echo, kind, string};
 
@@ -159,17 +160,7 @@ impl Param for Texts {
             return Err(vec![problem]);
         }
         let one = Text { name: self.name, about: self.about, min: 1, max: self.max, nul: false };
-        let mut texts = Vec::with_capacity(items.len());
-        let mut problems = Vec::new();
-        for (index, item) in items.into_iter().enumerate() {
-            match one.parse(item) {
-                Ok(text) => texts.push(text),
-                Err(found) => {
-                    problems.extend(found.into_iter().map(|problem| format!("[{index}] {problem}")));
-                }
-            }
-        }
-        if problems.is_empty() { Ok(texts) } else { Err(problems) }
+        all(items, |item| one.parse(item).map_err(spaced))
     }
 }
 
@@ -198,7 +189,7 @@ impl<T: Copy> Choice<T> {
     }
 }
 
-parameter!(Choice<T>);
+parameter!(Choice<T: Copy + Sync>);
 
 impl<T: Copy + Sync + 'static> Param for Choice<T> {
     type Output = T;

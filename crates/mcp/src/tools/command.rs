@@ -29,8 +29,7 @@ pub(super) const COMMAND: Text = Text {
     max: MAX_COMMAND,
     nul: false,
 };
-pub(super) const WORKDIR: GuestFile =
-    GuestFile { name: "workdir", about: "Directory to run in. Default: /root." };
+pub(super) const WORKDIR: GuestFile = GuestFile::new("workdir", "Directory to run in. Default: /root.");
 pub(super) const ENV: Env =
     Env { name: "env", about: "Variables. PATH, IFS, ENV, BASH_ENV and LD_* are refused." };
 pub(super) const MAX_OUTPUT_BYTES: Integer = Integer {

@@ -9,12 +9,12 @@ use super::git::{REPO, repo};
 use super::shared::WORKSPACE;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
-use crate::args::{GitWord, GuestFile, Integer, Invalid, Reader, Slot};
+use crate::args::{GuestFile, Integer, Invalid, Reader, Slot, Word};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const URL: GitWord<GitUrl> = GitWord::url("url", "https, http, git or ssh URL, or user@host:path.");
-const PATH: GuestFile = GuestFile { about: "Must be absent or empty. Default: /workspace.", ..REPO };
-const BRANCH: GitWord<BranchName> = GitWord::branch("Branch or tag. Default: the remote's.");
+const URL: Word<GitUrl> = Word::url("url", "https, http, git or ssh URL, or user@host:path.");
+const PATH: GuestFile = GuestFile::new(REPO.name, "Must be absent or empty. Default: /workspace.");
+const BRANCH: Word<BranchName> = Word::branch("Branch or tag. Default: the remote's.");
 const DEPTH: Integer = Integer {
     name: "depth",
     about: "Commits to fetch. Default: all.",

@@ -9,7 +9,7 @@ use super::git::{REPO, repo};
 use super::shared::WORKSPACE;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
-use crate::args::{Flag, GitWord, Integer, Invalid, Reader, Slot};
+use crate::args::{Flag, Integer, Invalid, Reader, Slot, Word};
 use crate::registry::{Call, Hints, Running, Tool};
 
 /// With the characters that JSON adds, an answer stays below 50,000 characters, the limit for default sizes.
@@ -20,7 +20,7 @@ const MAX_BYTES: u64 = 1024 * 1024;
 
 const STAGED: Flag = Flag { name: "staged", about: "Show staged changes.", default: Some(false) };
 const STAT: Flag = Flag { name: "stat", about: "Show a diffstat.", default: Some(false) };
-const FILE_PATH: GitWord<RepoFile> = GitWord::file("file_path", "Only this file or directory.");
+const FILE_PATH: Word<RepoFile> = Word::file("file_path", "Only this file or directory.");
 const LIMIT: Integer = Integer {
     name: "max_bytes",
     about: "Maximum bytes to return.",

@@ -11,13 +11,13 @@ use super::git::{REPO, repo};
 use super::shared::WORKSPACE;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
-use crate::args::{Flag, GitWord, Integer, Invalid, Reader, Slot};
+use crate::args::{Flag, Integer, Invalid, Reader, Slot, Word};
 use crate::registry::{Call, Hints, Running, Tool};
 
 const DEFAULT_TIMEOUT_SECS: u64 = 120;
 
-const REMOTE: GitWord<Remote> = GitWord::remote("Name or URL of the remote.");
-const BRANCH: GitWord<BranchName> = GitWord::branch("Default: the current branch.");
+const REMOTE: Word<Remote> = Word::remote("Name or URL of the remote.");
+const BRANCH: Word<BranchName> = Word::branch("Default: the current branch.");
 const FORCE: Flag = Flag { name: "force", about: "Overwrite the remote's branch.", default: Some(false) };
 const SET_UPSTREAM: Flag = Flag { name: "set_upstream", about: "Set it as upstream.", default: Some(false) };
 const TIMEOUT_SECS: Integer = Integer {

@@ -32,7 +32,7 @@ const ACTION: Choice<Action> = Choice {
     default: None,
     otherwise: None,
 };
-const NAME: Snapshot = Snapshot { name: "name", about: "Snapshot name. Required except for list." };
+const NAME: Snapshot = Snapshot::new("name", "Snapshot name. Required except for list.");
 const MEMORY: Flag = Flag {
     about: "create: save memory too, so that restore and fork bring back running processes.",
     ..INCLUDE_MEMORY

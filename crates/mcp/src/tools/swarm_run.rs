@@ -25,9 +25,8 @@ const MAX_SHARED_CONTEXT: usize = 1024 * 1024;
 /// Advice on getting more of a worker's output.
 const REST: [&str; 2] = ["for more, have the task commit it as a file, or set cleanup to false"; 2];
 
-const GOLDEN: Workspace =
-    Workspace { name: "golden_workspace", about: "Workspace to fork the workers from." };
-const SNAPSHOT_NAME: Snapshot = Snapshot { name: "snapshot_name", about: "Its snapshot to fork." };
+const GOLDEN: Workspace = Workspace::new("golden_workspace", "Workspace to fork the workers from.");
+const SNAPSHOT_NAME: Snapshot = Snapshot::new("snapshot_name", "Its snapshot to fork.");
 const TASKS: Tasks = Tasks {
     name: "tasks",
     about: "Commands to run, each in its own fork. Default workdir: /workspace.",
@@ -42,7 +41,7 @@ const MERGE_STRATEGY: Choice<Strategy> = Choice {
     default: None,
     otherwise: None,
 };
-const MERGE_TARGET: Workspace = Workspace { name: "merge_target", about: "Default: golden_workspace." };
+const MERGE_TARGET: Workspace = Workspace::new("merge_target", "Default: golden_workspace.");
 const MAX_PARALLEL: Integer = Integer {
     name: "max_parallel",
     about: "Tasks to run at once.",

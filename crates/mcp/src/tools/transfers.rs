@@ -21,7 +21,7 @@ pub(super) const HOST_PATH: Text = Text {
     nul: false,
 };
 pub(super) const GUEST_PATH: GuestFile =
-    GuestFile { name: "guest_path", about: "Absolute path; missing directories are created." };
+    GuestFile::new("guest_path", "Absolute path; missing directories are created.");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {

@@ -11,8 +11,8 @@ use crate::answer::Answer;
 use crate::args::{Flag, Image, Integer, Invalid, NewName, Policy, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const NAME: NewName = NewName { name: "name", about: "Unique name. Default: generated." };
-const BASE_IMAGE: Image = Image { name: "base_image", about: "Base image. Default: as configured." };
+const NAME: NewName = NewName::new("name", "Unique name. Default: generated.");
+const BASE_IMAGE: Image = Image::new("base_image", "Base image. Default: as configured.");
 const VCPUS: Integer = Integer {
     name: "vcpus",
     about: "Virtual CPUs. Default: as configured.",

@@ -23,7 +23,7 @@ const SOURCES: Workspaces = Workspaces {
     about: "Running workspaces to merge, in this order.",
     max: MAX_SOURCES,
 };
-const TARGET: Workspace = Workspace { name: "target_workspace", about: "Running workspace to merge into." };
+const TARGET: Workspace = Workspace::new("target_workspace", "Running workspace to merge into.");
 const STRATEGY: Choice<Strategy> = Choice {
     name: "strategy",
     about: "sequential: as patches. branch-per-source: one merge commit each. cherry-pick: commit by commit.",
@@ -31,7 +31,7 @@ const STRATEGY: Choice<Strategy> = Choice {
     default: None,
     otherwise: None,
 };
-const PATH: GuestFile = GuestFile { about: "Repository path in all of them. Default: /workspace.", ..REPO };
+const PATH: GuestFile = GuestFile::new(REPO.name, "Repository path in all of them. Default: /workspace.");
 const COMMIT_MESSAGE: Text =
     Text { name: "commit_message", about: "Message of merge commits.", min: 1, max: MAX_MESSAGE, nul: false };
 

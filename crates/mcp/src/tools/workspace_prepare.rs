@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use super::shared::MAX_COMMAND;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
-use crate::args::{Flag, GitWord, Image, Integer, Invalid, NewName, Policy, Reader, Slot, Texts};
+use crate::args::{Flag, Image, Integer, Invalid, NewName, Policy, Reader, Slot, Texts, Word};
 use crate::registry::{Call, Hints, Running, Tool};
 
 const DEFAULT_TIMEOUT_SECS: u64 = 300;
 const MAX_SETUP_COMMANDS: usize = 50;
 
-const NAME: NewName = NewName { name: "name", about: "An existing workspace is reused." };
-const BASE_IMAGE: Image = Image { name: "base_image", about: "Base image. Default: as configured." };
-const GIT_URL: GitWord<GitUrl> = GitWord::url("git_url", "Repository to clone into /workspace.");
+const NAME: NewName = NewName::new("name", "An existing workspace is reused.");
+const BASE_IMAGE: Image = Image::new("base_image", "Base image. Default: as configured.");
+const GIT_URL: Word<GitUrl> = Word::url("git_url", "Repository to clone into /workspace.");
 const SETUP_COMMANDS: Texts = Texts {
     name: "setup_commands",
     about: "Shell commands to run in this order.",

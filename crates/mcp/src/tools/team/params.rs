@@ -60,7 +60,7 @@ const MAX_TITLE: usize = 800;
 
 const MAX_DEPENDENCIES: usize = 100;
 
-pub(super) const NAME: Team = Team { name: "name", about: "Team name; list needs none." };
+pub(super) const NAME: Team = Team::new("name", "Team name; list needs none.");
 pub(super) const ROLES: Roles = Roles { name: "roles", about: "create: the members.", max: MAX_ROLES };
 const MAX_VMS: Integer = Integer {
     name: "max_vms",
@@ -76,7 +76,7 @@ const FORCE: Flag = Flag {
     about: "destroy: also if its session is connected but made no call for 60 s.",
     default: Some(false),
 };
-const PARENT: Team = Team { name: "parent_team", about: "create: parent team." };
+const PARENT: Team = Team::new("parent_team", "create: parent team.");
 pub(super) const AGENT: Text = word("agent", "Member that sends, receives or has the task.");
 pub(super) const TO: Text = word("to", "message: a member, or * for all others.");
 pub(super) const CONTENT: Text = Text {

@@ -175,7 +175,11 @@ fn internet_policy_refuses_only_denied_names() {
         assert!(guard.rejudge_claim(there, None, &claim).is_allowed(), "{claim:?}");
     }
     for claim in [Claim::Sni("Bad.com".to_owned()), Claim::Host("bad.com.".to_owned())] {
-        assert_eq!(refusal(guard.rejudge_claim(there, None, &claim)).code, RefusalCode::DeniedName, "{claim:?}");
+        assert_eq!(
+            refusal(guard.rejudge_claim(there, None, &claim)).code,
+            RefusalCode::DeniedName,
+            "{claim:?}"
+        );
     }
 }
 
@@ -216,7 +220,10 @@ fn nameless_connections_are_refused_under_deny_list() {
         }
         let datagram = refusal(guard.judge(Transport::Udp, there));
         assert_eq!(datagram.code, RefusalCode::NameHidden, "{policy}");
-        assert!(guard.rejudge_claim(there, None, &Claim::Sni("good.com".to_owned())).is_allowed(), "{policy}");
+        assert!(
+            guard.rejudge_claim(there, None, &Claim::Sni("good.com".to_owned())).is_allowed(),
+            "{policy}"
+        );
     }
 }
 
