@@ -114,7 +114,7 @@ pub(crate) enum CommandSet {
 
 impl Commands {
     const fn one(&self) -> Text {
-        Text { name: self.name, about: self.about, min: 1, max: self.max, nul: false }
+        Text::new(self.name, self.about, self.max)
     }
 
     fn schema_of(&self) -> Value {
@@ -170,7 +170,7 @@ impl Tasks {
     fn task(&self, value: Value) -> Result<SwarmTask, Vec<String>> {
         let mut object = object(value)?;
         let mut problems = Vec::new();
-        let command = Text { name: "command", about: "", min: 1, max: self.max_command, nul: false };
+        let command = Text::new("command", "", self.max_command);
         let name = field(&mut object, &TASK_NAME, &mut problems);
         let command = field(&mut object, &command, &mut problems);
         let workdir = field(&mut object, &GuestFile::new("workdir", ""), &mut problems);
@@ -235,14 +235,10 @@ impl Param for VaultQueries {
     type Output = Vec<VaultQuery>;
 
     fn parse(&self, value: Value) -> Result<Vec<VaultQuery>, Vec<String>> {
-        const KIND: Choice<VaultQueryKind> = Choice {
-            name: "kind",
-            about: "",
-            words: &[("search", VaultQueryKind::Search), ("read", VaultQueryKind::Read)],
-            default: Some("search"),
-            otherwise: None,
-        };
-        const QUERY: Text = Text { name: "query", about: "", min: 1, max: MAX_QUERY, nul: false };
+        const KIND: Choice<VaultQueryKind> =
+            Choice::new("kind", "", &[("search", VaultQueryKind::Search), ("read", VaultQueryKind::Read)])
+                .default("search");
+        const QUERY: Text = Text::new("query", "", MAX_QUERY);
         let query = |item| {
             let mut object = object(item)?;
             let mut problems = Vec::new();

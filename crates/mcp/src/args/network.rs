@@ -36,7 +36,7 @@ impl Param for Ports {
         if items.len() > MAX_PORTS {
             return Err(vec![format!("has {} entries; at most {MAX_PORTS} are allowed", items.len())]);
         }
-        let one = Integer { name: self.name, about: self.about, min: 1, max: u16::MAX.into(), default: None };
+        let one = Integer::new(self.name, self.about, 1..=u16::MAX.into());
         // At most the largest port, so nothing wraps.
         all(items, |item| one.parse(item).map(u64::cast_signed).map_err(spaced))
     }

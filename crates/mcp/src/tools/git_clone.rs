@@ -15,13 +15,7 @@ use crate::registry::{Call, Hints, Running, Tool};
 const URL: Word<GitUrl> = Word::url("url", "https, http, git or ssh URL, or user@host:path.");
 const PATH: GuestFile = GuestFile::new(REPO.name, "Must be absent or empty. Default: /workspace.");
 const BRANCH: Word<BranchName> = Word::branch("Branch or tag. Default: the remote's.");
-const DEPTH: Integer = Integer {
-    name: "depth",
-    about: "Commits to fetch. Default: all.",
-    min: 1,
-    max: 1_000_000,
-    default: None,
-};
+const DEPTH: Integer = Integer::new("depth", "Commits to fetch. Default: all.", 1..=1_000_000);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "git_clone",

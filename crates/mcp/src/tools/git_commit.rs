@@ -11,9 +11,8 @@ use crate::answer::{Answer, Failure};
 use crate::args::{Flag, Invalid, Reader, Slot, Text, Word};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const MESSAGE: Text =
-    Text { name: "message", about: "The commit message.", min: 1, max: MAX_MESSAGE, nul: false };
-const ADD_ALL: Flag = Flag { name: "add_all", about: "Stage all changes first.", default: Some(true) };
+const MESSAGE: Text = Text::new("message", "The commit message.", MAX_MESSAGE);
+const ADD_ALL: Flag = Flag::new("add_all", "Stage all changes first.").default(true);
 const AUTHOR_NAME: Word<String> = Word::author("author_name", "Used together with author_email.");
 const AUTHOR_EMAIL: Word<String> = Word::author("author_email", "Used together with author_name.");
 

@@ -18,16 +18,11 @@ const DEFAULT_BYTES: u64 = 40_000;
 /// Half of what the guest keeps of a stream.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-const STAGED: Flag = Flag { name: "staged", about: "Show staged changes.", default: Some(false) };
-const STAT: Flag = Flag { name: "stat", about: "Show a diffstat.", default: Some(false) };
+const STAGED: Flag = Flag::new("staged", "Show staged changes.").default(false);
+const STAT: Flag = Flag::new("stat", "Show a diffstat.").default(false);
 const FILE_PATH: Word<RepoFile> = Word::file("file_path", "Only this file or directory.");
-const LIMIT: Integer = Integer {
-    name: "max_bytes",
-    about: "Maximum bytes to return.",
-    min: 1,
-    max: MAX_BYTES,
-    default: Some(DEFAULT_BYTES),
-};
+const LIMIT: Integer =
+    Integer::new("max_bytes", "Maximum bytes to return.", 1..=MAX_BYTES).default(DEFAULT_BYTES);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "git_diff",

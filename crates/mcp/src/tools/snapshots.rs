@@ -26,7 +26,7 @@ pub(super) const ALIAS_NAME: Snapshot = Snapshot::new("name", SNAPSHOT_NAME.abou
 pub(super) const ALIAS_SNAPSHOT_NAME: Snapshot = Snapshot::new("snapshot_name", NEW_NAME.about);
 
 pub(super) const INCLUDE_MEMORY: Flag =
-    Flag { name: "include_memory", about: "Save memory and running processes too.", default: Some(false) };
+    Flag::new("include_memory", "Save memory and running processes too.").default(false);
 
 pub(super) async fn create(
     call: &Call,

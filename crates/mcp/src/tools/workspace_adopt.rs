@@ -11,11 +11,8 @@ use crate::registry::{Call, Hints, Running, Tool};
 
 const WORKSPACE: Workspace =
     Workspace::new("workspace_id", "Name or UUID. Default: all without a live owner.");
-const FORCE: Flag = Flag {
-    name: "force",
-    about: "Also from a connected session that made no call for 60 s.",
-    default: Some(false),
-};
+const FORCE: Flag =
+    Flag::new("force", "Also from a connected session that made no call for 60 s.").default(false);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_adopt",

@@ -24,19 +24,14 @@ const SETUP_COMMANDS: Texts = Texts {
     max_items: MAX_SETUP_COMMANDS,
     max: MAX_COMMAND,
 };
-const TIMEOUT_SECS: Integer = Integer {
-    name: "timeout_secs",
-    about: "Time limit per command.",
-    min: 1,
-    max: 86_400,
-    default: Some(DEFAULT_TIMEOUT_SECS),
-};
+const TIMEOUT_SECS: Integer =
+    Integer::new("timeout_secs", "Time limit per command.", 1..=86_400).default(DEFAULT_TIMEOUT_SECS);
 const NETWORK_POLICY: Policy = Policy {
     name: "network_policy",
     about: "Fields of network_policy during preparation. Default: allow_internet.",
 };
 const KEEP_NETWORK: Flag =
-    Flag { name: "keep_network", about: "Keep that policy afterwards, also in forks.", default: Some(false) };
+    Flag::new("keep_network", "Keep that policy afterwards, also in forks.").default(false);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_prepare",
