@@ -153,6 +153,7 @@ impl Writer<'_> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 mod tests {
     use std::process::Command;
 

@@ -105,6 +105,7 @@ impl Tool {
         Self::started_by(&["unshare", "--mount", "--propagation=private"], program.as_ref(), package, limit)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "this is the funnel")]
     fn started_by(starter: &[&str], program: &OsStr, package: &'static str, limit: Duration) -> Self {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", WATCHED, "sh"]).args(starter).arg(program).env_clear();
@@ -319,6 +320,7 @@ impl Drop for Group {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 mod tests {
     use super::*;
     use std::sync::Mutex;

@@ -1,4 +1,5 @@
 //! Tests that a transfer from a guest fails, and leaves nothing, if it cannot be made durable.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 #![cfg(feature = "fault-injection")]
 
 use std::fs;

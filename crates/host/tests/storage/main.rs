@@ -1,4 +1,5 @@
 //! Tests of volumes by reading their content: one suite for every backend, and random stories against a model.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 mod charges;
 mod conformance;

@@ -1,4 +1,5 @@
 //! Foreign nftables tables stay unchanged byte for byte, and ours come and go as a whole.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
