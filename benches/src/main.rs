@@ -3,6 +3,7 @@
 //!
 //! Each measurement is a file and returns figures. If a measurement fails, its figures are left out, the others
 //! continue, and the program fails at the end. `./x bench` builds everything and runs this.
+#![expect(clippy::disallowed_methods, reason = "it measures other programs, which it starts itself")]
 
 mod containers;
 mod create;

@@ -3,6 +3,7 @@
 //! The agent is a static binary with another profile and other compiler flags than the host program, so a nested
 //! cargo builds it in a target directory of its own. `AGENTISO_GUEST_BINARY` names a prebuilt file instead, or
 //! `none` for checks that need no agent.
+#![expect(clippy::disallowed_methods, reason = "cargo is run at build time")]
 
 use std::env;
 use std::fs;

@@ -1,4 +1,5 @@
 //! The project's chores, behind `./x`. Each chore is a file; [`shell`] is the one place that starts processes.
+#![expect(clippy::disallowed_methods, reason = "a chore starts the programs that it needs")]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program whose output is its purpose")]
 
 mod bench;

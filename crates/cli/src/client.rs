@@ -3,19 +3,21 @@
 
 use agentiso_core::names::{SnapshotName, WorkspaceRef};
 use agentiso_core::network::PolicyChange;
-use agentiso_daemon::McpOptions;
-use agentiso_daemon::PortForward;
-use agentiso_daemon::SnapshotDiff;
-use agentiso_daemon::control::jobs::{Job, JobOutput, JobParams};
+use agentiso_daemon::control::jobs::{Job, JobKilled, JobOutput, JobParams, JobStarted};
+use agentiso_daemon::control::overview::Overview;
+use agentiso_daemon::control::swarm::{SwarmParams, SwarmResult};
 use agentiso_daemon::control::wire::{
     BridgeResult, CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult,
-    ForkManyParams, ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, RestoreResult,
-    Snapshot, SnapshotResult, Workspace,
+    ForkManyParams, ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op, RestoreResult,
+    Snapshot, SnapshotResult, StatusResult, Workspace,
 };
 use agentiso_daemon::control::{
     ConnectError, Connected, ControlClient, ControlError, Hello, connect, connect_or_start,
 };
-use agentiso_daemon::{QuarantineItem, Recovered, share_directory};
+use agentiso_daemon::{
+    Health, McpOptions, PortForward, QuarantineItem, Recovered, SnapshotDiff, share_directory,
+};
+use serde::de::DeserializeOwned;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -41,7 +43,7 @@ impl Client {
         }
     }
 
-    /// The inner client, for calls that only one command makes.
+    /// The inner client, for calls whose errors one command tells apart.
     pub(crate) fn control(&mut self) -> &mut ControlClient {
         &mut self.0
     }
@@ -50,21 +52,47 @@ impl Client {
         self.0
     }
 
+    async fn ask<T: DeserializeOwned>(&mut self, op: Op) -> Result<T, Failure> {
+        self.0.ask(op).await.map_err(control_failure)
+    }
+
+    /// Sends a request and shows its progress.
+    async fn watch<T: DeserializeOwned>(&mut self, op: Op, display: &Display) -> Result<T, Failure> {
+        self.0.call(op, |event| show(display, &event)).await.map_err(control_failure)
+    }
+
+    pub(crate) async fn status(&mut self) -> Result<StatusResult, Failure> {
+        self.ask(Op::Status).await
+    }
+
+    /// The metrics as OpenMetrics text.
+    pub(crate) async fn metrics(&mut self) -> Result<String, Failure> {
+        self.ask(Op::Metrics).await
+    }
+
+    pub(crate) async fn health(&mut self) -> Result<Health, Failure> {
+        self.ask(Op::Health).await
+    }
+
+    pub(crate) async fn overview(&mut self) -> Result<Overview, Failure> {
+        self.ask(Op::Overview).await
+    }
+
     pub(crate) async fn workspaces(&mut self) -> Result<Vec<Workspace>, Failure> {
-        self.0.ps().await.map_err(control_failure)
+        self.ask(Op::Ps { state: None }).await
     }
 
     pub(crate) async fn quarantine(&mut self) -> Result<Vec<QuarantineItem>, Failure> {
-        self.0.quarantine().await.map_err(control_failure)
+        self.ask(Op::Quarantine).await
     }
 
     pub(crate) async fn recover(&mut self, wanted: &str) -> Result<Recovered, Failure> {
-        self.0.recover(wanted).await.map_err(control_failure)
+        self.ask(Op::Recover { wanted: wanted.to_owned() }).await
     }
 
     /// Returns the id of the deleted item.
     pub(crate) async fn discard(&mut self, wanted: &str) -> Result<String, Failure> {
-        self.0.discard(wanted).await.map_err(control_failure)
+        self.ask(Op::Discard { wanted: wanted.to_owned() }).await
     }
 
     /// Resolves a name, an id, or the beginning of an id. A text that matches nothing is returned as it is, because the
@@ -81,29 +109,31 @@ impl Client {
         params: CreateParams,
         display: &Display,
     ) -> Result<CreateResult, Failure> {
-        self.0.create(params, |event| show(display, &event)).await.map_err(control_failure)
+        self.watch(Op::Create(params), display).await
     }
 
     /// Starts a job. Returns its number.
     pub(crate) async fn start_job(&mut self, mut params: ExecParams) -> Result<u64, Failure> {
         params.workspace = self.resolve(&params.workspace).await?;
-        Ok(self.0.start_job(params).await.map_err(control_failure)?.job_id)
+        let started: JobStarted = self.ask(Op::StartJob(params)).await?;
+        Ok(started.job_id)
     }
 
     pub(crate) async fn jobs(&mut self, wanted: &str) -> Result<Vec<Job>, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.jobs(&wanted).await.map_err(control_failure)
+        let workspace = self.resolve(wanted).await?;
+        self.ask(Op::Jobs { workspace }).await
     }
 
     /// The output of a job. Its workspace must be resolved already, because the output is polled.
     pub(crate) async fn job_output(&mut self, params: JobParams) -> Result<JobOutput, Failure> {
-        self.0.poll_job(params).await.map_err(control_failure)
+        self.ask(Op::PollJob(params)).await
     }
 
     /// Sends a signal to a job. Returns whether it still runs.
-    pub(crate) async fn kill_job(&mut self, wanted: &str, job: u64, signal: i32) -> Result<bool, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        Ok(self.0.kill_job(&wanted, job, signal).await.map_err(control_failure)?.running)
+    pub(crate) async fn kill_job(&mut self, wanted: &str, job_id: u64, signal: i32) -> Result<bool, Failure> {
+        let workspace = self.resolve(wanted).await?;
+        let killed: JobKilled = self.ask(Op::KillJob { workspace, job_id, signal }).await?;
+        Ok(killed.running)
     }
 
     /// Runs a command and passes its output to `on_event`.
@@ -113,17 +143,17 @@ impl Client {
         on_event: impl FnMut(Event),
     ) -> Result<ExecResult, Failure> {
         params.workspace = self.resolve(&params.workspace).await?;
-        self.0.exec(params, on_event).await.map_err(control_failure)
+        self.0.call(Op::Exec(params), on_event).await.map_err(control_failure)
     }
 
     pub(crate) async fn start(&mut self, wanted: &str, display: &Display) -> Result<Workspace, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.start(&wanted, |event| show(display, &event)).await.map_err(control_failure)
+        let workspace = self.resolve(wanted).await?;
+        self.watch(Op::Start { workspace }, display).await
     }
 
     pub(crate) async fn stop(&mut self, wanted: &str) -> Result<Workspace, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.stop(&wanted).await.map_err(control_failure)
+        let workspace = self.resolve(wanted).await?;
+        self.ask(Op::Stop { workspace }).await
     }
 
     /// All workspaces with the sizes of their disks and snapshots. Workspaces that are destroyed meanwhile are left
@@ -131,7 +161,7 @@ impl Client {
     pub(crate) async fn measured_workspaces(&mut self) -> Result<Vec<Workspace>, Failure> {
         let mut measured = Vec::new();
         for workspace in self.workspaces().await? {
-            match self.0.info(&workspace.id.to_string()).await {
+            match self.0.ask(Op::Info { workspace: workspace.id.to_string() }).await {
                 Ok(workspace) => measured.push(workspace),
                 Err(ControlError::Daemon(answer)) if answer.code == "workspace_not_found" => {}
                 Err(error) => return Err(control_failure(error)),
@@ -147,15 +177,13 @@ impl Client {
         include_memory: bool,
         display: &Display,
     ) -> Result<SnapshotResult, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        let made =
-            self.0.snapshot(&wanted, name.as_str(), include_memory, |event| show(display, &event)).await;
-        made.map_err(control_failure)
+        let (workspace, snapshot) = (self.resolve(wanted).await?, name.to_string());
+        self.watch(Op::Snapshot { workspace, snapshot, include_memory }, display).await
     }
 
     pub(crate) async fn snapshots(&mut self, wanted: &str) -> Result<Vec<Snapshot>, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.snapshots(&wanted).await.map_err(control_failure)
+        let workspace = self.resolve(wanted).await?;
+        self.ask(Op::Snapshots { workspace }).await
     }
 
     pub(crate) async fn restore(
@@ -164,8 +192,8 @@ impl Client {
         name: &SnapshotName,
         display: &Display,
     ) -> Result<RestoreResult, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.restore(&wanted, name.as_str(), |event| show(display, &event)).await.map_err(control_failure)
+        let (workspace, snapshot) = (self.resolve(wanted).await?, name.to_string());
+        self.watch(Op::Restore { workspace, snapshot }, display).await
     }
 
     pub(crate) async fn delete_snapshot(
@@ -173,8 +201,8 @@ impl Client {
         wanted: &str,
         name: &SnapshotName,
     ) -> Result<Snapshot, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.delete_snapshot(&wanted, name.as_str()).await.map_err(control_failure)
+        let (workspace, snapshot) = (self.resolve(wanted).await?, name.to_string());
+        self.ask(Op::DeleteSnapshot { workspace, snapshot }).await
     }
 
     pub(crate) async fn diff_snapshot(
@@ -183,17 +211,14 @@ impl Client {
         name: &SnapshotName,
         display: &Display,
     ) -> Result<SnapshotDiff, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0
-            .diff_snapshot(&wanted, name.as_str(), |event| show(display, &event))
-            .await
-            .map_err(control_failure)
+        let (workspace, snapshot) = (self.resolve(wanted).await?, name.to_string());
+        self.watch(Op::DiffSnapshot { workspace, snapshot }, display).await
     }
 
     /// Changes the policy of a workspace. An empty change only returns it.
     pub(crate) async fn policy(&mut self, wanted: &str, change: PolicyChange) -> Result<Workspace, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.policy(&wanted, change).await.map_err(control_failure)
+        let workspace = self.resolve(wanted).await?;
+        self.ask(Op::Policy { workspace, change }).await
     }
 
     pub(crate) async fn forward(
@@ -202,34 +227,36 @@ impl Client {
         guest_port: u16,
         host_port: Option<u16>,
     ) -> Result<PortForward, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.forward(&wanted, guest_port, host_port).await.map_err(control_failure)
+        let workspace = self.resolve(wanted).await?;
+        self.ask(Op::Forward { workspace, guest_port, host_port }).await
     }
 
     pub(crate) async fn grant_bridge(&mut self, wanted: &str) -> Result<BridgeResult, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.grant_bridge(&wanted).await.map_err(control_failure)
+        let workspace = self.resolve(wanted).await?;
+        self.ask(Op::GrantBridge { workspace }).await
     }
 
     pub(crate) async fn revoke_bridge(&mut self, wanted: &str) -> Result<(), Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.revoke_bridge(&wanted).await.map_err(control_failure)
+        let workspace = self.resolve(wanted).await?;
+        self.ask(Op::RevokeBridge { workspace }).await
     }
 
     pub(crate) async fn end_forward(&mut self, wanted: &str, guest_port: u16) -> Result<Workspace, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.end_forward(&wanted, guest_port).await.map_err(control_failure)
+        let workspace = self.resolve(wanted).await?;
+        self.ask(Op::EndForward { workspace, guest_port }).await
     }
 
+    /// The records arrive as events.
     pub(crate) async fn net_log(
         &mut self,
         wanted: &str,
-        lines: usize,
+        max_lines: usize,
         follow: bool,
         on_event: impl FnMut(Event),
     ) -> Result<(), Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.net_log(&wanted, lines, follow, on_event).await.map_err(control_failure)
+        let workspace = self.resolve(wanted).await?;
+        let op = Op::NetLog { workspace, max_lines, follow };
+        self.0.call(op, on_event).await.map_err(control_failure)
     }
 
     pub(crate) async fn fork(
@@ -238,7 +265,7 @@ impl Client {
         display: &Display,
     ) -> Result<ForkResult, Failure> {
         params.workspace = self.resolve(&params.workspace).await?;
-        self.0.fork(params, |event| show(display, &event)).await.map_err(control_failure)
+        self.watch(Op::Fork(params), display).await
     }
 
     pub(crate) async fn fork_many(
@@ -247,7 +274,16 @@ impl Client {
         display: &Display,
     ) -> Result<ForkManyResult, Failure> {
         params.workspace = self.resolve(&params.workspace).await?;
-        self.0.fork_many(params, |event| show(display, &event)).await.map_err(control_failure)
+        self.watch(Op::ForkMany(params), display).await
+    }
+
+    /// The result of each task arrives as an event. Dropping the future ends the tasks and destroys their workers.
+    pub(crate) async fn swarm(
+        &mut self,
+        params: SwarmParams,
+        on_event: impl FnMut(Event),
+    ) -> Result<SwarmResult, Failure> {
+        self.0.call(Op::Swarm(params), on_event).await.map_err(control_failure)
     }
 
     pub(crate) async fn export_snapshot(
@@ -256,7 +292,7 @@ impl Client {
         display: &Display,
     ) -> Result<ExportResult, Failure> {
         params.workspace = self.resolve(&params.workspace).await?;
-        self.0.export_snapshot(params, |event| show(display, &event)).await.map_err(control_failure)
+        self.watch(Op::ExportSnapshot(params), display).await
     }
 
     pub(crate) async fn import_snapshot(
@@ -264,12 +300,12 @@ impl Client {
         params: ImportParams,
         display: &Display,
     ) -> Result<ImportResult, Failure> {
-        self.0.import_snapshot(params, |event| show(display, &event)).await.map_err(control_failure)
+        self.watch(Op::ImportSnapshot(params), display).await
     }
 
     pub(crate) async fn destroy(&mut self, wanted: &str) -> Result<Workspace, Failure> {
-        let wanted = self.resolve(wanted).await?;
-        self.0.rm(&wanted).await.map_err(control_failure)
+        let workspace = self.resolve(wanted).await?;
+        self.ask(Op::Rm { workspace }).await
     }
 }
 

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
+use agentiso_sys::files;
+
 use crate::output;
 
 /// The command could not do what was asked.
@@ -72,8 +74,15 @@ impl fmt::Display for Failure {
 /// Every error becomes one sentence: its own text and those of its causes, without repetitions.
 impl<E: Error> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::new(chain(&error))
+        let hint = is_out_of_space(&error)
+            .then(|| "the host's disk is full: free some space and run it again".to_owned());
+        Self::new(chain(&error)).maybe_hint(hint)
     }
+}
+
+fn is_out_of_space(error: &dyn Error) -> bool {
+    let mut causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.any(|cause| cause.downcast_ref().is_some_and(files::is_out_of_space))
 }
 
 pub(crate) fn chain(error: &dyn Error) -> String {
@@ -113,5 +122,12 @@ mod tests {
     fn failure_sentence_includes_causes() {
         let failure = Failure::from(Outer(io::Error::other("disk on fire")));
         assert_eq!(failure.to_string(), "the file cannot be read: disk on fire");
+        assert_eq!(failure.hint, None);
+    }
+
+    #[test]
+    fn full_disk_gets_a_hint() {
+        let failure = Failure::from(Outer(io::ErrorKind::StorageFull.into()));
+        assert!(failure.hint.is_some_and(|hint| hint.contains("free some space")));
     }
 }

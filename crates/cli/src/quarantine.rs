@@ -106,6 +106,7 @@ fn image_of(described: Described<Description>) -> Option<ImageName> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 mod tests {
     use std::fs;
     use std::path::Path;

@@ -18,6 +18,7 @@ pub(crate) fn quote(word: &str) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 mod tests {
     use super::*;
     use std::process::Command;

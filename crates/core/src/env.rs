@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// Bounds of one call's environment, well below the kernel's limits for one process.
 pub const MAX_VARIABLES: usize = 1024;
-pub const MAX_VALUE_LEN: usize = 128 * 1024 - 1;
+pub(crate) const MAX_VALUE_LEN: usize = 128 * 1024 - 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EnvError {

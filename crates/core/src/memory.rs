@@ -7,7 +7,7 @@
 use thiserror::Error;
 
 /// Memory that stays free for the host itself: page cache, the daemon, QEMU's own memory.
-pub const HOST_RESERVE_MB: u64 = 256;
+pub(crate) const HOST_RESERVE_MB: u64 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostMemory {

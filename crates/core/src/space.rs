@@ -34,7 +34,7 @@ pub struct HostSpaceShort {
 }
 
 impl HostSpace {
-    pub fn reserve_bytes(&self) -> u64 {
+    pub(crate) fn reserve_bytes(&self) -> u64 {
         RESERVE_BYTES.min(self.total_bytes / RESERVE_FRACTION)
     }
 

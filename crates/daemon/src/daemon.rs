@@ -121,7 +121,7 @@ impl Daemon {
     }
 
     /// Refuses every further call, so that the program that runs the daemon shuts it down.
-    pub fn begin_shutdown(&self) {
+    pub(crate) fn begin_shutdown(&self) {
         self.shared.closing.cancel();
     }
 

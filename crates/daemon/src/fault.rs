@@ -54,7 +54,7 @@ pub const POINTS: [&str; 44] = [
 ];
 
 /// The steps of handing over a VM of the warm pool, which only a daemon with a pool passes.
-pub const CLAIM_POINTS: [&str; 3] = ["claim.taken", "claim.identified", "claim.saved"];
+pub(crate) const CLAIM_POINTS: [&str; 3] = ["claim.taken", "claim.identified", "claim.saved"];
 
 pub(crate) fn point(name: &str) {
     let known = POINTS.contains(&name) || CLAIM_POINTS.contains(&name);

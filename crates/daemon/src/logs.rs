@@ -1,8 +1,9 @@
 //! Reads the last lines of a VM's log files, whatever a guest wrote into them.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::Path;
+
+use agentiso_sys::files;
 
 use crate::info::{LogKind, Logs};
 
@@ -23,17 +24,8 @@ pub(crate) fn read(directory: &Path, kind: LogKind, max_lines: usize) -> io::Res
 
 /// The last lines of a file; empty if there is none yet.
 fn tail(path: &Path, max_lines: usize) -> io::Result<String> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-        Err(error) => return Err(error),
-    };
-    let size = file.metadata()?.len();
-    let cut = size.saturating_sub(MAX_TAIL_BYTES);
-    file.seek(SeekFrom::Start(cut))?;
-    let mut bytes = Vec::new();
-    file.take(MAX_TAIL_BYTES).read_to_end(&mut bytes)?;
-    if cut > 0 {
+    let (mut bytes, is_cut) = files::read_tail(path, MAX_TAIL_BYTES)?;
+    if is_cut {
         // The first line is only the end of a line, unless all bytes are one line.
         let whole = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         bytes.drain(..whole);

@@ -163,6 +163,7 @@ pub(crate) fn identity(state_file: &Path) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 mod tests {
     use std::fs;
     use std::os::unix::net::UnixListener;

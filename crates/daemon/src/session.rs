@@ -465,7 +465,7 @@ impl Session {
     }
 
     /// The facts about this host that matter for running VMs.
-    pub async fn host_facts(&self) -> Result<HostFacts, OpError> {
+    pub(crate) async fn host_facts(&self) -> Result<HostFacts, OpError> {
         let facts = self.shared().vms.facts().await;
         facts.map_err(|failure| OpError::HostUnfit { reason: failure.to_string() })
     }
@@ -475,7 +475,7 @@ impl Session {
     }
 
     /// The workspaces that were made from an image and would be lost without it.
-    pub fn image_users(&self, image: &agentiso_core::names::ImageName) -> Vec<WorkspaceInfo> {
+    pub(crate) fn image_users(&self, image: &agentiso_core::names::ImageName) -> Vec<WorkspaceInfo> {
         let mut users = self.list(None);
         users.retain(|info| &info.base_image == image);
         users

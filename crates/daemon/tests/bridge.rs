@@ -1,5 +1,6 @@
 //! Tests that the daemon removes the TAP device of a discarded VM from a bridge of the host. The bridge is in a
 //! network namespace of the test.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 mod support;
 

@@ -2,6 +2,7 @@
 //! or not.
 //!
 //! The test program starts itself again as the daemon that dies: see `run_until_crash`.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Tests that a failed write of a team's mail is reported to the caller and loses nothing.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 mod support;
 

@@ -9,10 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentiso_core::lifecycle::PublicState;
-use agentiso_daemon::control::wire::{CreateParams, Event, ExecParams, ForkManyParams, ForkParams, Stream};
+use agentiso_daemon::control::wire::{
+    CreateParams, CreateResult, Event, ExecParams, ExecResult, ForkManyParams, ForkManyResult, ForkParams,
+    ForkResult, Op, RestoreResult, Snapshot, SnapshotResult, StatusResult, Stream, WireError, Workspace,
+};
 use agentiso_daemon::control::{ConnectError, ControlClient, ControlError, Hello, Kind, Listener, connect};
 use agentiso_daemon::{
-    Daemon, FoundDaemon, InstanceLock, LogKind, McpHandler, McpOptions, Rung, Session, SessionKind,
+    Daemon, FoundDaemon, InstanceLock, LogKind, Logs, McpHandler, McpOptions, Rung, Session, SessionKind,
+    SnapshotDiff,
 };
 use futures::future::BoxFuture;
 use support::{FakeHost, by_name, config, eventually, named, open};
@@ -48,6 +52,13 @@ async fn control(root: &Path) -> ControlClient {
     ControlClient::new(connect(&config(root, "").paths, &Hello::control()).await.unwrap())
 }
 
+/// The daemon's refusal of a request.
+async fn refusal(client: &mut ControlClient, op: Op) -> WireError {
+    let answer = client.ask::<serde_json::Value>(op).await;
+    let Err(ControlError::Daemon(error)) = answer else { panic!("not refused: {answer:?}") };
+    error
+}
+
 async fn raw(root: &Path) -> UnixStream {
     UnixStream::connect(config(root, "").paths.daemon_socket()).await.unwrap()
 }
@@ -69,11 +80,11 @@ async fn control_client_creates_uses_and_removes_a_workspace() {
     let host = FakeHost::new(dir.path());
     let (daemon, _serving) = serve(dir.path(), &host).await;
     let mut client = control(dir.path()).await;
-    client.ping().await.unwrap();
+    let () = client.ask(Op::Ping).await.unwrap();
     assert_eq!(client.welcome().pid, std::process::id());
     let params =
         CreateParams { name: Some("web".to_owned()), memory_mb: Some(128), ..CreateParams::default() };
-    let created = client.create(params, |_| ()).await.unwrap();
+    let created: CreateResult = client.ask(Op::Create(params)).await.unwrap();
     assert_eq!(created.workspace.state, PublicState::Running);
 
     let mut seen = Vec::new();
@@ -83,26 +94,30 @@ async fn control_client_creates_uses_and_removes_a_workspace() {
         stream: true,
         ..ExecParams::default()
     };
-    let result = client
-        .exec(exec, |event| match event {
-            Event::Output { stream: Stream::Stdout, data } => seen.extend(data.0),
-            Event::Output { .. }
-            | Event::Started { .. }
-            | Event::Progress { .. }
-            | Event::TaskDone(_)
-            | Event::Flow(_)
-            | Event::FlowsLost { .. } => {}
-        })
-        .await
-        .unwrap();
+    let see = |event| match event {
+        Event::Output { stream: Stream::Stdout, data } => seen.extend(data.0),
+        Event::Output { .. }
+        | Event::Started { .. }
+        | Event::Progress { .. }
+        | Event::TaskDone(_)
+        | Event::Flow(_)
+        | Event::FlowsLost { .. } => {}
+    };
+    let result: ExecResult = client.call(Op::Exec(exec), see).await.unwrap();
     assert_eq!((result.exit_code, seen.as_slice()), (Some(0), &b"hi"[..]));
-    assert_eq!(client.logs("web", LogKind::Console, 5).await.unwrap().console.as_deref(), Some("booted"));
-    assert_eq!(client.stop("web").await.unwrap().state, PublicState::Stopped);
-    assert_eq!(client.start("web", |_| ()).await.unwrap().state, PublicState::Running);
-    assert_eq!(client.status().await.unwrap().running, 1);
-    assert_eq!(client.image_users("debian-dev").await.unwrap().len(), 1);
-    client.rm("web").await.unwrap();
-    let ControlError::Daemon(error) = client.rm("web").await.unwrap_err() else { panic!("no answer") };
+    let web = || "web".to_owned();
+    let logs = Op::Logs { workspace: web(), kind: LogKind::Console, max_lines: 5 };
+    assert_eq!(client.ask::<Logs>(logs).await.unwrap().console.as_deref(), Some("booted"));
+    let stopped: Workspace = client.ask(Op::Stop { workspace: web() }).await.unwrap();
+    assert_eq!(stopped.state, PublicState::Stopped);
+    let started: Workspace = client.ask(Op::Start { workspace: web() }).await.unwrap();
+    assert_eq!(started.state, PublicState::Running);
+    assert_eq!(client.ask::<StatusResult>(Op::Status).await.unwrap().running, 1);
+    let users = Op::ImageRmCheck { image: "debian-dev".to_owned() };
+    assert_eq!(client.ask::<Vec<Workspace>>(users).await.unwrap().len(), 1);
+    let remove = Op::Rm { workspace: web() };
+    let _: Workspace = client.ask(remove.clone()).await.unwrap();
+    let error = refusal(&mut client, remove).await;
     assert_eq!(
         (error.code.as_str(), error.hint.as_deref()),
         ("workspace_not_found", Some("about workspace_not_found"))
@@ -118,39 +133,46 @@ async fn control_client_takes_restores_forks_and_deletes_snapshots() {
     let mut client = control(dir.path()).await;
     let params =
         CreateParams { name: Some("web".to_owned()), memory_mb: Some(128), ..CreateParams::default() };
-    client.create(params, |_| ()).await.unwrap();
-    let made = client.snapshot("web", "a", true, |_| ()).await.unwrap();
+    let _: CreateResult = client.ask(Op::Create(params)).await.unwrap();
+    let names = || ("web".to_owned(), "a".to_owned());
+    let (workspace, snapshot) = names();
+    let take = Op::Snapshot { workspace, snapshot, include_memory: true };
+    let made: SnapshotResult = client.ask(take).await.unwrap();
     assert_eq!((made.snapshot.name.as_str(), made.pause_us), ("a", 7000));
     assert!(made.snapshot.has_memory && made.snapshot.current);
-    assert!(client.snapshots("web").await.unwrap()[0].used_bytes.is_some());
-    assert_eq!(client.diff_snapshot("web", "a", |_| ()).await.unwrap().changed_bytes, 0);
-    let restored = client.restore("web", "a", |_| ()).await.unwrap();
+    let list = || Op::Snapshots { workspace: "web".to_owned() };
+    assert!(client.ask::<Vec<Snapshot>>(list()).await.unwrap()[0].used_bytes.is_some());
+    let (workspace, snapshot) = names();
+    let difference: SnapshotDiff = client.ask(Op::DiffSnapshot { workspace, snapshot }).await.unwrap();
+    assert_eq!(difference.changed_bytes, 0);
+    let (workspace, snapshot) = names();
+    let restored: RestoreResult = client.ask(Op::Restore { workspace, snapshot }).await.unwrap();
     assert_eq!((restored.rung, restored.workspace.state), (Rung::Memory, PublicState::Running));
 
-    let (workspace, snapshot) = ("web".to_owned(), "a".to_owned());
+    let (workspace, snapshot) = names();
     let one = ForkParams { name: Some("idea".to_owned()), ..fork_params(&workspace, &snapshot) };
-    let forked = client.fork(one, |_| ()).await.unwrap().workspace;
-    assert_eq!(forked.forked_from.unwrap().source_workspace_name.as_str(), "web");
+    let forked: ForkResult = client.ask(Op::Fork(one)).await.unwrap();
+    assert_eq!(forked.workspace.forked_from.unwrap().source_workspace_name.as_str(), "web");
     let many =
         ForkManyParams { workspace, snapshot, count: 2, name_prefix: "w".to_owned(), ..Default::default() };
-    let batch = client.fork_many(many, |_| ()).await.unwrap();
+    let batch: ForkManyResult = client.ask(Op::ForkMany(many)).await.unwrap();
     assert_eq!((batch.workers.len(), batch.failures.len()), (2, 0));
-    assert_eq!(client.snapshots("web").await.unwrap()[0].forks, ["idea", "w-1", "w-2"]);
-    let web = client.ps().await.unwrap().into_iter().find(|workspace| workspace.name == "web").unwrap();
+    assert_eq!(client.ask::<Vec<Snapshot>>(list()).await.unwrap()[0].forks, ["idea", "w-1", "w-2"]);
+    let all: Vec<Workspace> = client.ask(Op::Ps { state: None }).await.unwrap();
+    let web = all.into_iter().find(|workspace| workspace.name == "web").unwrap();
     assert_eq!(web.snapshots.len(), 1);
 
-    let ControlError::Daemon(error) = client.delete_snapshot("web", "a").await.unwrap_err() else {
-        panic!("no answer")
-    };
+    let (workspace, snapshot) = names();
+    let delete = Op::DeleteSnapshot { workspace, snapshot };
+    let error = refusal(&mut client, delete.clone()).await;
     assert_eq!(error.code, "snapshot_in_use");
     assert!(error.message.contains("idea, w-1, w-2"), "{error}");
     for name in ["idea", "w-1", "w-2"] {
-        client.rm(name).await.unwrap();
+        let _: Workspace = client.ask(Op::Rm { workspace: name.to_owned() }).await.unwrap();
     }
-    assert_eq!(client.delete_snapshot("web", "a").await.unwrap().name, "a");
-    let ControlError::Daemon(error) = client.snapshot("web", "a b", false, |_| ()).await.unwrap_err() else {
-        panic!("no answer")
-    };
+    assert_eq!(client.ask::<Snapshot>(delete).await.unwrap().name, "a");
+    let (workspace, snapshot) = ("web".to_owned(), "a b".to_owned());
+    let error = refusal(&mut client, Op::Snapshot { workspace, snapshot, include_memory: false }).await;
     assert_eq!(error.code, "invalid_argument");
     daemon.shutdown().await;
 }
@@ -170,7 +192,8 @@ async fn disconnected_client_cancels_its_calls() {
     let mut client = control(dir.path()).await;
     let sleep =
         ExecParams { workspace: "web".to_owned(), command: "sleep".to_owned(), ..ExecParams::default() };
-    let gave_up = tokio::time::timeout(Duration::from_millis(50), client.exec(sleep, |_| ())).await;
+    let gave_up =
+        tokio::time::timeout(Duration::from_millis(50), client.ask::<ExecResult>(Op::Exec(sleep))).await;
     assert!(gave_up.is_err());
     drop(client);
     eventually("the end of the command", || host.killed_commands.load(Ordering::SeqCst) == 1).await;
@@ -178,7 +201,8 @@ async fn disconnected_client_cancels_its_calls() {
     host.inject(support::Fault::BootHangsAfterSpawn);
     let mut client = control(dir.path()).await;
     let params = CreateParams { name: Some("half".to_owned()), ..CreateParams::default() };
-    let creating = tokio::spawn(async move { client.create(params, |_| ()).await.map(drop) });
+    let creating =
+        tokio::spawn(async move { client.ask::<CreateResult>(Op::Create(params)).await.map(drop) });
     host.hanging.notified().await;
     creating.abort();
     eventually("the rollback", || shell.list(None).len() == 1 && host.processes().len() == 1).await;
@@ -228,7 +252,7 @@ async fn malformed_requests_do_not_disturb_other_clients() {
     let endless = vec![b'x'; 1 << 20];
     let flood = async { while stream.write_all(&endless).await.is_ok() {} };
     tokio::time::timeout(Duration::from_secs(20), flood).await.expect("the daemon hangs up");
-    control(dir.path()).await.ping().await.unwrap();
+    let () = control(dir.path()).await.ask(Op::Ping).await.unwrap();
     daemon.shutdown().await;
 }
 
@@ -274,7 +298,7 @@ async fn daemon_socket_is_private_and_replaces_stale_ones() {
     let (daemon, _serving) = serve(dir.path(), &host).await;
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
-    control(dir.path()).await.ping().await.unwrap();
+    let () = control(dir.path()).await.ask(Op::Ping).await.unwrap();
     daemon.shutdown().await;
     assert_eq!(Hello::mcp(McpOptions::default()).kind, Kind::Mcp);
 }

@@ -16,7 +16,7 @@ impl Ranges {
     }
 
     /// Whether any byte of the range is in the set.
-    pub fn intersects(&self, range: &Range<u64>) -> bool {
+    pub(crate) fn intersects(&self, range: &Range<u64>) -> bool {
         let first = self.0.partition_point(|known| known.end <= range.start);
         self.0.get(first).is_some_and(|known| known.start < range.end) && range.start < range.end
     }

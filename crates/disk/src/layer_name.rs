@@ -64,7 +64,7 @@ impl LayerName {
         &self.0
     }
 
-    pub(crate) fn in_dir(&self, directory: &Path) -> PathBuf {
+    pub fn in_dir(&self, directory: &Path) -> PathBuf {
         directory.join(&self.0)
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! Storage ── engine (which steps, in which order) ──▶ Layers (one step)
-//!               │                                       └─ Qcow2Storage, memory::MemoryStorage
+//!               │                                       └─ Qcow2Storage
 //!            volume, graph (which layers exist, which are needed)
 //! ```
 //!
@@ -18,7 +18,6 @@ mod error;
 mod graph;
 mod layer_name;
 mod layers;
-pub mod memory;
 mod qcow2;
 mod qcow2_commit;
 pub mod qcow2_header;

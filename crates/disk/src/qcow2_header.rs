@@ -12,25 +12,21 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use agentiso_diff::qcow2::{
+    EXTENSION_BACKING_FORMAT, Fields, FieldsError, HEADER_LENGTH, MAX_BACKING_NAME, MAX_VIRTUAL_SIZE,
+};
+use agentiso_sys::files::is_out_of_space;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use thiserror::Error;
 
 use super::qcow2_lock::refuse_written;
 
-const MAGIC: [u8; 4] = *b"QFI\xfb";
 const CLUSTER_BITS: u32 = 16;
 pub(super) const CLUSTER: u64 = 1 << CLUSTER_BITS;
-const HEADER_LENGTH: u32 = 104;
 
 /// Refcounts of 16 bits: the only width every reader knows.
 const REFCOUNT_ORDER: u32 = 4;
-
-/// The header extension that names the backing file's format, so that QEMU does not guess it from guest data.
-const EXTENSION_BACKING_FORMAT: u32 = 0xE279_2ACA;
-
-/// The format's own limit.
-const MAX_BACKING_NAME: usize = 1023;
 
 /// The bytes that one L1 entry covers: a cluster full of 8-byte entries, each for one cluster.
 const BYTES_PER_L1_ENTRY: u64 = CLUSTER * (CLUSTER / 8);
@@ -45,17 +41,12 @@ const FIRST_READ: u64 = 4096;
 /// The unit that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// Far above any disk we make, and low enough that the tables fit the one refcount block.
-const MAX_VIRTUAL_SIZE: u64 = 64 << 40;
-
 #[derive(Debug, Error)]
 pub enum HeaderError {
     #[error("it could not be read or written: {0}")]
     Read(#[from] io::Error),
-    #[error("it is not in qcow2 format")]
-    Magic,
-    #[error("it is qcow2 version {0}; versions 2 and 3 are supported")]
-    Version(u32),
+    #[error(transparent)]
+    Fields(FieldsError),
     #[error("invalid disk size of {0} bytes")]
     Size(u64),
     #[error("the backing file's name has {0} bytes; the format allows {MAX_BACKING_NAME}")]
@@ -70,14 +61,20 @@ pub enum HeaderError {
     Interrupted,
 }
 
+impl From<FieldsError> for HeaderError {
+    fn from(error: FieldsError) -> Self {
+        match error {
+            FieldsError::Short => Self::Read(io::ErrorKind::UnexpectedEof.into()),
+            FieldsError::Magic | FieldsError::Version(_) => Self::Fields(error),
+        }
+    }
+}
+
 impl HeaderError {
     pub fn is_out_of_space(&self) -> bool {
         match self {
-            Self::Read(error) => {
-                matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            }
-            Self::Magic
-            | Self::Version(_)
+            Self::Read(error) => is_out_of_space(error),
+            Self::Fields(_)
             | Self::Size(_)
             | Self::BackingName(_)
             | Self::Unsupported(_)
@@ -112,26 +109,18 @@ impl Header {
 
     /// Parses the first cluster of a file.
     pub fn parse(start: &[u8]) -> Result<Self, HeaderError> {
-        if start.get(..4) != Some(&MAGIC) {
-            return Err(HeaderError::Magic);
-        }
-        let version = u32_at(start, 4)?;
-        if !(2..=3).contains(&version) {
-            return Err(HeaderError::Version(version));
-        }
-        let (offset, length) = (u64_at(start, 8)?, u32_at(start, 16)?);
-        let virtual_size = u64_at(start, 24)?;
+        let Fields { virtual_size, backing_at, backing_length, .. } = Fields::parse(start)?;
         if virtual_size > MAX_VIRTUAL_SIZE {
             return Err(HeaderError::Size(virtual_size));
         }
-        if offset == 0 {
+        if backing_at == 0 {
             return Ok(Self { virtual_size, backing_file: None });
         }
-        let length = length as usize;
+        let length = backing_length as usize;
         if length > MAX_BACKING_NAME {
             return Err(HeaderError::BackingName(length));
         }
-        let name = usize::try_from(offset)
+        let name = usize::try_from(backing_at)
             .ok()
             .and_then(|from| start.get(from..from.checked_add(length)?))
             .ok_or(io::Error::from(io::ErrorKind::UnexpectedEof))?;
@@ -192,34 +181,15 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Refuses features that our layers never have, because changing such a file would require support for them.
     pub(super) fn read(file: &File) -> Result<Self, HeaderError> {
-        let mut start = [0; HEADER_LENGTH as usize];
-        file.read_exact_at(&mut start, 0)?;
-        if start.get(..4) != Some(&MAGIC) {
-            return Err(HeaderError::Magic);
-        }
-        let (version, features) = (u32_at(&start, 4)?, u64_at(&start, 72)?);
-        if version != 3 {
-            return Err(HeaderError::Unsupported("format version 2"));
-        }
-        if u32_at(&start, 20)? != CLUSTER_BITS || u32_at(&start, 96)? != REFCOUNT_ORDER {
-            return Err(HeaderError::Unsupported("unusual cluster or refcount sizes"));
-        }
-        if u32_at(&start, 32)? != 0 || u32_at(&start, 60)? != 0 {
-            return Err(HeaderError::Unsupported("encryption or internal snapshots"));
-        }
-        // Autoclear features are, for example, bitmaps in clusters that we would take for unused.
-        if features != 0 || u64_at(&start, 88)? != 0 {
-            return Err(HeaderError::Unsupported("unknown features"));
-        }
+        let fields = read_ours(file)?;
         let layout = Self {
-            virtual_size: u64_at(&start, 24)?,
-            backing_at: u64_at(&start, 8)?,
-            l1_at: u64_at(&start, 40)?,
-            l1_entries: u64::from(u32_at(&start, 36)?),
-            refcount_table_at: u64_at(&start, 48)?,
-            refcount_table_clusters: u64::from(u32_at(&start, 56)?),
+            virtual_size: fields.virtual_size,
+            backing_at: fields.backing_at,
+            l1_at: fields.l1_at,
+            l1_entries: fields.l1_entries.into(),
+            refcount_table_at: fields.refcount_table_at,
+            refcount_table_clusters: fields.refcount_table_clusters.into(),
         };
         if layout.virtual_size > MAX_VIRTUAL_SIZE {
             return Err(HeaderError::Size(layout.virtual_size));
@@ -232,6 +202,30 @@ impl Layout {
             return Err(HeaderError::Damaged("impossible position or size"));
         }
         Ok(layout)
+    }
+}
+
+/// Reads a header and refuses features that our files never have, because changing or using such a file would require
+/// support for them.
+pub fn read_ours(file: &File) -> Result<Fields, HeaderError> {
+    let mut start = [0; HEADER_LENGTH];
+    file.read_exact_at(&mut start, 0)?;
+    let fields = Fields::parse(&start)?;
+    let unusual = [
+        (fields.version != 3, "format version 2"),
+        (
+            fields.cluster_bits != CLUSTER_BITS || fields.refcount_order != REFCOUNT_ORDER,
+            "unusual cluster or refcount sizes",
+        ),
+        (fields.encryption != 0, "encryption"),
+        (fields.snapshots != 0, "internal snapshots"),
+        // An external data file is an incompatible feature. Autoclear features are, for example, bitmaps in clusters
+        // that we would take for unused.
+        (fields.incompatible != 0 || fields.autoclear != 0, "unknown features"),
+    ];
+    match unusual.into_iter().find(|(is_so, _)| *is_so) {
+        Some((_, what)) => Err(HeaderError::Unsupported(what)),
+        None => Ok(fields),
     }
 }
 
@@ -251,23 +245,21 @@ impl Tables {
         }
         let l1_entries = virtual_size.div_ceil(BYTES_PER_L1_ENTRY);
         let clusters = 3 + (l1_entries * 8).div_ceil(CLUSTER);
-        let mut header = Vec::new();
-        let backing_at = u64::from(HEADER_LENGTH) + 16 + 8;
-        header.extend(MAGIC);
-        header.extend(3u32.to_be_bytes());
-        header.extend(backing_at.to_be_bytes());
-        header.extend((backing_file.len() as u32).to_be_bytes());
-        header.extend(CLUSTER_BITS.to_be_bytes());
-        header.extend(virtual_size.to_be_bytes());
-        header.extend(0u32.to_be_bytes()); // not encrypted
-        header.extend((l1_entries as u32).to_be_bytes());
-        header.extend((3 * CLUSTER).to_be_bytes()); // L1 table
-        header.extend(CLUSTER.to_be_bytes()); // refcount table
-        header.extend(1u32.to_be_bytes()); // ... of one cluster
-        header.extend(0u32.to_be_bytes()); // no internal snapshots
-        header.extend([0; 8 * 4]); // their offset; incompatible, compatible and autoclear features: none
-        header.extend(REFCOUNT_ORDER.to_be_bytes());
-        header.extend(HEADER_LENGTH.to_be_bytes());
+        let fields = Fields {
+            version: 3,
+            backing_at: HEADER_LENGTH as u64 + 16 + 8,
+            backing_length: backing_file.len() as u32,
+            cluster_bits: CLUSTER_BITS,
+            virtual_size,
+            l1_entries: l1_entries as u32,
+            l1_at: 3 * CLUSTER,
+            refcount_table_at: CLUSTER,
+            refcount_table_clusters: 1,
+            refcount_order: REFCOUNT_ORDER,
+            header_length: HEADER_LENGTH as u32,
+            ..Fields::default()
+        };
+        let mut header = fields.to_bytes().to_vec();
         header.extend(EXTENSION_BACKING_FORMAT.to_be_bytes());
         header.extend(5u32.to_be_bytes());
         header.extend(b"qcow2\0\0\0"); // padded to eight bytes
@@ -276,16 +268,6 @@ impl Tables {
         let refcounts = 1u16.to_be_bytes().repeat(clusters as usize);
         Ok(Self { header, refcounts, clusters })
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Result<u32, HeaderError> {
-    let four = bytes.get(at..at + 4).and_then(|part| part.try_into().ok());
-    four.map(u32::from_be_bytes).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into())
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Result<u64, HeaderError> {
-    let eight = bytes.get(at..at + 8).and_then(|part| part.try_into().ok());
-    eight.map(u64::from_be_bytes).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into())
 }
 
 #[cfg(test)]
@@ -297,8 +279,8 @@ mod tests {
     #[test]
     fn qcow2_header_length_matches_its_field() {
         let tables = Tables::new("base.qcow2", 10 << 30).unwrap();
-        assert_eq!(tables.header.len(), HEADER_LENGTH as usize + 24 + "base.qcow2".len());
-        assert_eq!(tables.header[100..104], HEADER_LENGTH.to_be_bytes());
+        assert_eq!(tables.header.len(), HEADER_LENGTH + 24 + "base.qcow2".len());
+        assert_eq!(tables.header[100..104], 104_u32.to_be_bytes());
     }
 
     #[test]
@@ -312,9 +294,12 @@ mod tests {
 
     #[test]
     fn non_qcow2_headers_are_refused() {
-        assert!(matches!(Header::parse(b""), Err(HeaderError::Magic)));
-        assert!(matches!(Header::parse(b"ELF-something"), Err(HeaderError::Magic)));
-        assert!(matches!(Header::parse(b"QFI\xfb\0\0\0\x09"), Err(HeaderError::Version(9))));
+        assert!(matches!(Header::parse(b""), Err(HeaderError::Fields(FieldsError::Magic))));
+        assert!(matches!(Header::parse(b"ELF-something"), Err(HeaderError::Fields(FieldsError::Magic))));
+        assert!(matches!(
+            Header::parse(b"QFI\xfb\0\0\0\x09"),
+            Err(HeaderError::Fields(FieldsError::Version(9)))
+        ));
         assert!(matches!(Header::parse(b"QFI\xfb\0\0\0\x03"), Err(HeaderError::Read(_))));
     }
 

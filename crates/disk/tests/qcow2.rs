@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use agentiso_disk::qcow2_header::{Header, create_overlay};
 use agentiso_disk::{Backing, Qcow2Storage, Storage};
-use agentiso_sys::command::{CommandError, Invocation};
+use agentiso_sys::command::{CommandError, Tool};
 
 async fn qemu_img(args: &[&str], dir: &Path) -> Result<String, CommandError> {
     let script = "cd \"$1\" && shift && exec qemu-img \"$@\"";
-    let shell = Invocation::new("sh", Duration::from_secs(60)).args(["-c", script, "sh"]).arg(dir);
+    let shell = Tool::new("sh", "dash", Duration::from_secs(60)).args(["-c", script, "sh"]).args([dir]);
     shell.args(args).run().await.map(|done| done.stdout)
 }
 
 #[tokio::test]
 async fn qemu_img_accepts_our_headers() {
     let dir = tempfile::tempdir().unwrap();
-    if Invocation::new("qemu-img", Duration::from_secs(60)).arg("--version").run().await.is_err() {
+    if Tool::new("qemu-img", "qemu-utils", Duration::from_secs(60)).args(["--version"]).run().await.is_err() {
         agentiso_testkit::record_skip("qemu-img is not installed");
         return;
     }
@@ -39,8 +39,8 @@ async fn overlay_shows_data_of_qemu_img_disk() {
     let dir = tempfile::tempdir().unwrap();
     let work = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("raw"), vec![7u8; 3 << 20]).unwrap();
-    if let Err(CommandError::NotFound { .. }) =
-        Invocation::new("qemu-img", Duration::from_secs(60)).arg("--version").run().await
+    if let Err(CommandError::Missing { .. }) =
+        Tool::new("qemu-img", "qemu-utils", Duration::from_secs(60)).args(["--version"]).run().await
     {
         agentiso_testkit::record_skip("qemu-img is not installed");
         return;

@@ -198,6 +198,7 @@ pub fn stray_run_dirs(run_root: &Path, known: &HashSet<WorkspaceId>) -> Vec<Path
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 mod tests {
     use super::*;
 

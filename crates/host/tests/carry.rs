@@ -13,7 +13,7 @@ use agentiso_core::resources::Resources;
 use agentiso_disk::{Qcow2Storage, Storage};
 use agentiso_host::carry::{CarryError, Flaw, Import, Source, export, import, look};
 use agentiso_sys::Progress;
-use agentiso_sys::command::Invocation;
+use agentiso_sys::command::Tool;
 use agentiso_sys::jail::Jail;
 use agentiso_vm::{About, Arrival, Exported, Facts, Imported, OnSpawn, Rung, Target, VmSpec};
 use common::{SMALL, TestHost, sh, start_counter, wait_for_count};
@@ -23,13 +23,13 @@ use tokio_util::sync::CancellationToken;
 const MINUTE: Duration = Duration::from_secs(60);
 
 async fn qemu_img(args: &[&str]) -> String {
-    Invocation::new("qemu-img", MINUTE).args(args).run().await.unwrap().stdout
+    Tool::new("qemu-img", "qemu-utils", MINUTE).args(args).run().await.unwrap().stdout
 }
 
 /// Returns from the test after recording a skip if `qemu-img` is not installed.
 macro_rules! qemu_img_or_skip {
     () => {
-        if Invocation::new("qemu-img", MINUTE).arg("--version").run().await.is_err() {
+        if Tool::new("qemu-img", "qemu-utils", MINUTE).args(["--version"]).run().await.is_err() {
             agentiso_testkit::record_skip("qemu-img is not installed");
             return;
         }

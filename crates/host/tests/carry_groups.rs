@@ -10,7 +10,7 @@ use agentiso_core::resources::Resources;
 use agentiso_host::carry::{Import, Source, export, import};
 use agentiso_sys::Progress;
 use agentiso_sys::cgroup::{Cgroups, Place};
-use agentiso_sys::command::Invocation;
+use agentiso_sys::command::Tool;
 use agentiso_sys::jail::Jail;
 use agentiso_testkit::record_skip;
 use agentiso_vm::{Facts, Target};
@@ -37,8 +37,8 @@ async fn exports_and_imports_run_in_groups() {
         groups.map(|group| fs::read_to_string(group.path().join("cgroup.procs")).unwrap()).collect::<Vec<_>>()
     };
     let disk = bench.path().join("disk.qcow2");
-    let make = Invocation::new("qemu-img", MINUTE).args(["create", "-q", "-f", "qcow2"]);
-    if let Err(error) = make.arg(&disk).arg("1G").run().await {
+    let make = Tool::new("qemu-img", "qemu-utils", MINUTE).args(["create", "-q", "-f", "qcow2"]);
+    if let Err(error) = make.args([disk.as_os_str(), "1G".as_ref()]).run().await {
         return record_skip(&format!("qemu-img makes no disk: {error}"));
     }
     let jail = if rustix::process::geteuid().is_root() { Jail::Users } else { Jail::UserNamespace };

@@ -3,6 +3,7 @@
 //! Instead of Linux a few instructions behind a kernel's header are booted. They print the position at which the boot
 //! ROM has put the initramfs, and the firmware's map of the memory. So a boot takes a tenth of a second, and many sizes
 //! can be tried.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 use std::fs::File;
 use std::path::Path;

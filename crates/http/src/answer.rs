@@ -15,6 +15,8 @@ use thiserror::Error;
 #[error("the daemon closed the connection before it answered")]
 pub(crate) struct Interrupted;
 
+pub(crate) const JSON: &str = "application/json";
+
 pub(crate) type Body = UnsyncBoxBody<Bytes, Interrupted>;
 pub(crate) type Answer = Response<Body>;
 
@@ -23,8 +25,11 @@ pub(crate) fn empty(status: StatusCode) -> Answer {
 }
 
 pub(crate) fn json(status: StatusCode, message: &Value) -> Answer {
-    let answer = answer(status, whole(message.to_string().into()));
-    with_header(answer, CONTENT_TYPE, HeaderValue::from_static("application/json"))
+    text(status, JSON, message.to_string())
+}
+
+pub(crate) fn text(status: StatusCode, kind: &'static str, text: String) -> Answer {
+    with_header(answer(status, whole(text.into())), CONTENT_TYPE, HeaderValue::from_static(kind))
 }
 
 /// Sends events for as long as the stream yields them.

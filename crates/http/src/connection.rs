@@ -44,14 +44,7 @@ impl<B: Backend> Front<B> {
         // A client that hangs up ends the connection, and with it the call that it waits for. hyper detects this only
         // while no bytes of a next request have arrived; otherwise it is detected when the answer, or a keep-alive, is
         // written.
-        let mut connection = Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_DEADLINE)
-            .max_header_size(MAX_HEAD)
-            .max_headers(MAX_HEADERS)
-            // Simple clients look for headers in this form.
-            .title_case_headers(true)
-            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = builder().serve_connection(TokioIo::new(stream), service);
         let mut closing = pin!(self.closing.cancelled());
         let mut is_closing = false;
         let ended = loop {
@@ -81,6 +74,19 @@ impl<B: Backend> Front<B> {
             Err(error) => tracing::debug!(%error, "an HTTP connection failed"),
         }
     }
+}
+
+/// A server of one connection, with the limits that every client meets.
+pub(crate) fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_DEADLINE)
+        .max_header_size(MAX_HEAD)
+        .max_headers(MAX_HEADERS)
+        // Simple clients look for headers in this form.
+        .title_case_headers(true);
+    builder
 }
 
 /// Answers a client whose request was not read, and ends the connection.

@@ -9,7 +9,6 @@
 //! its own connection to the MCP server; in the stateless era each request is complete by itself, and all of them share
 //! one connection. The crate does not interpret requests: that is left to the MCP server. A [`Front`] serves one
 //! [`Backend`] on any stream; [`listen`] puts it on a TCP socket. [`serve_plain`] answers requests that are not MCP.
-//! Other servers may use a [`Patient`] stream as well.
 
 mod answer;
 mod backend;
@@ -36,7 +35,6 @@ pub use backend::Backend;
 pub use front::Front;
 pub use guard::Hosts;
 pub use listen::listen;
-pub use patient::Patient;
 pub use plain::{Plain, PlainAnswer, serve_plain};
 pub use settings::Settings;
 pub use token::{Token, TokenError, TokenHash};

@@ -12,7 +12,7 @@ use crate::settings::WRITE_DEADLINE;
 
 /// Without it, a client that never reads its answer holds its connection for ever.
 #[derive(Debug)]
-pub struct Patient<S> {
+pub(crate) struct Patient<S> {
     stream: S,
     /// End of the waiting time, valid while `is_waiting`.
     deadline: Pin<Box<Sleep>>,
@@ -20,7 +20,7 @@ pub struct Patient<S> {
 }
 
 impl<S> Patient<S> {
-    pub fn new(stream: S) -> Self {
+    pub(crate) fn new(stream: S) -> Self {
         Self { stream, deadline: Box::pin(sleep(WRITE_DEADLINE)), is_waiting: false }
     }
 

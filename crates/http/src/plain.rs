@@ -1,4 +1,4 @@
-//! Serves HTTP requests that are not MCP: one per connection, answered with JSON.
+//! Serves HTTP requests that are not MCP: one per connection.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -8,19 +8,18 @@ use std::sync::{Mutex, PoisonError};
 use http::header::{HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
-use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::answer::{self, Answer};
 use crate::body::{self, BodyError};
+use crate::connection;
 use crate::guard::{self, Hosts};
 use crate::head::Head;
 use crate::linger::linger;
 use crate::patient::Patient;
-use crate::settings::{HEAD_DEADLINE, MAX_HEAD, MAX_HEADERS};
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,17 +35,24 @@ pub struct Plain {
 pub struct PlainAnswer {
     status: StatusCode,
     header: Option<(HeaderName, HeaderValue)>,
-    body: Value,
+    kind: &'static str,
+    body: String,
 }
 
 impl PlainAnswer {
     pub fn ok(body: Value) -> Self {
-        Self { status: StatusCode::OK, header: None, body }
+        Self::text(StatusCode::OK, answer::JSON, body.to_string())
     }
 
     pub fn refusal(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
         let message: String = message.into();
-        Self { status, header: None, body: json!({ "error": { "code": code, "message": message } }) }
+        let body = json!({ "error": { "code": code, "message": message } });
+        Self::text(status, answer::JSON, body.to_string())
+    }
+
+    /// An answer of another kind than JSON.
+    pub fn text(status: StatusCode, kind: &'static str, body: String) -> Self {
+        Self { status, header: None, kind, body }
     }
 
     pub fn with_header(self, name: HeaderName, value: impl Into<HeaderValue>) -> Self {
@@ -54,7 +60,7 @@ impl PlainAnswer {
     }
 
     fn into_answer(self) -> Answer {
-        let answer = answer::json(self.status, &self.body);
+        let answer = answer::text(self.status, self.kind, self.body);
         match self.header {
             Some((name, value)) => answer::with_header(answer, name, value),
             None => answer,
@@ -90,15 +96,10 @@ where
             Ok::<_, Infallible>(answered.into_answer())
         })
     });
-    let mut connection = Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_DEADLINE)
-        .max_header_size(MAX_HEAD)
-        .max_headers(MAX_HEADERS)
+    let mut connection = connection::builder()
         .keep_alive(false)
         // A client that has shut its sending side down still waits for the answer.
         .half_close(true)
-        .title_case_headers(true)
         .serve_connection(TokioIo::new(Patient::new(stream)), service);
     let ended = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
     let is_heard = ended.as_ref().err().is_none_or(hyper::Error::is_parse);

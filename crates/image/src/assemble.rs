@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agentiso_core::names::ImageName;
+use agentiso_sys::files::{FileContext, FileError};
 
 use crate::blocking;
 use crate::error::ImageError;
 use crate::ext4;
-use crate::fs_error::{FsContext, FsError};
 use crate::hash::{self, Fingerprint};
 use crate::manifest::{self, FileRecord, Filesystem, ImageManifest, Origin, SCHEMA_VERSION, packages_of};
 use crate::progress::{Phase, Reporter, enter};
@@ -112,7 +112,7 @@ pub(crate) async fn finish(
     };
     match load(&published)? {
         Some(image) => Ok(image),
-        None => Err(FsError::new("find the published", &published, std::io::ErrorKind::NotFound).into()),
+        None => Err(FileError::new("find the published", &published, std::io::ErrorKind::NotFound).into()),
     }
 }
 

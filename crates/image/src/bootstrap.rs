@@ -7,12 +7,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentiso_sys::command::{self, CommandError, Tool};
+use agentiso_sys::files::{FileContext, FileError};
 use thiserror::Error;
 
 use crate::apt::PrivateApt;
 use crate::assemble::EPOCH;
-use crate::command::{CommandError, Tool};
-use crate::fs_error::{FsContext, FsError};
 use crate::hash;
 use crate::progress::{Phase, Progress, Reporter};
 use crate::publish::{PublishError, remove_tree, require_space};
@@ -27,7 +27,7 @@ const OTHERS_MAY_PASS: u32 = 0o001;
 #[derive(Debug, Error)]
 pub enum BootstrapError {
     #[error(transparent)]
-    Fs(#[from] FsError),
+    Fs(#[from] FileError),
     #[error(transparent)]
     Publish(#[from] PublishError),
     #[error(transparent)]
@@ -168,9 +168,7 @@ fn pick_mode() -> Result<Mode, BootstrapError> {
             return Err(BootstrapError::NoUserNamespaces { setting, remedy });
         }
     }
-    let path = env::var_os("PATH").unwrap_or_default();
-    let directories = env::split_paths(&path).chain(["/usr/bin".into(), "/usr/sbin".into()]);
-    if !directories.map(|dir: PathBuf| dir.join("newuidmap")).any(|file| file.is_file()) {
+    if command::find("newuidmap").is_none() {
         return Err(BootstrapError::NoUidMap);
     }
     let raw = uid.as_raw();

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentiso_core::names::ImageName;
+use agentiso_sys::files::FileContext;
 
 use crate::apt::{Backports, PrivateApt};
 use crate::assemble::{self, Contents, EPOCH};
 use crate::blocking;
 use crate::bootstrap;
 use crate::error::ImageError;
-use crate::fs_error::FsContext;
 use crate::manifest::Origin;
 use crate::progress::{Phase, Reporter, enter};
 use crate::publish::{Slot, create_private_dir, require_space};

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use agentiso_sys::files::FileError;
 use thiserror::Error;
 
 use crate::apt::AptError;
 use crate::bootstrap::BootstrapError;
 use crate::ext4::Ext4Error;
-use crate::fs_error::FsError;
 use crate::manifest::ManifestError;
 use crate::publish::PublishError;
 use crate::stage::StageError;
@@ -15,7 +15,7 @@ use crate::stage::StageError;
 #[derive(Debug, Error)]
 pub enum ImageError {
     #[error(transparent)]
-    Fs(#[from] FsError),
+    Fs(#[from] FileError),
     #[error(transparent)]
     Publish(#[from] PublishError),
     #[error(transparent)]

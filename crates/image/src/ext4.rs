@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentiso_sys::command::{CommandError, Tool};
+use agentiso_sys::files::{FileContext, FileError};
 use thiserror::Error;
 
-use crate::command::{CommandError, Tool};
-use crate::fs_error::{FsContext, FsError};
 use crate::stage::{Correction, Survey};
 
 const PACKAGE: &str = "e2fsprogs";
@@ -32,7 +32,7 @@ const JOURNAL_MIB: u32 = 16;
 #[derive(Debug, Error)]
 pub enum Ext4Error {
     #[error(transparent)]
-    Fs(#[from] FsError),
+    Fs(#[from] FileError),
     #[error(transparent)]
     Command(#[from] CommandError),
     #[error("debugfs could not set owners in {image}:\n{messages}")]

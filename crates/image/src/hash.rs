@@ -1,13 +1,12 @@
 //! SHA-256 of bytes and files, as lower-case hexadecimal.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use agentiso_sys::files::{FileContext, FileError};
+use agentiso_sys::hex;
 use sha2::{Digest, Sha256};
-
-use crate::fs_error::{FsContext, FsError};
 
 /// Large enough that system calls cost little, small enough for the memory of concurrent tasks.
 const BLOCK: usize = 1 << 20;
@@ -33,7 +32,7 @@ pub(crate) fn bytes(data: &[u8]) -> String {
 }
 
 /// The hash and the length of a file.
-pub(crate) fn file(path: &Path) -> Result<(String, u64), FsError> {
+pub(crate) fn file(path: &Path) -> Result<(String, u64), FileError> {
     let mut file = File::open(path).at("open", path)?;
     let mut hasher = Sha256::new();
     let mut block = vec![0; BLOCK];
@@ -53,15 +52,6 @@ pub(crate) fn uuid_from(hex_digest: &str) -> String {
     let d: String = hex_digest.chars().chain(std::iter::repeat('0')).take(32).collect();
     // Version 8 (custom) and the RFC variant mark it as not random.
     format!("{}-{}-8{}-8{}-{}", &d[..8], &d[8..12], &d[13..16], &d[17..20], &d[20..32])
-}
-
-fn hex(digest: &[u8]) -> String {
-    let mut text = String::with_capacity(digest.len() * 2);
-    for byte in digest {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }
 
 #[cfg(test)]

@@ -15,11 +15,11 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use agentiso_sys::files::{FileContext, FileError};
 use cpio::newc::{self, ModeFileType};
 use flate2::{Compression, GzBuilder};
 use thiserror::Error;
 
-use crate::fs_error::{FsContext, FsError};
 use crate::hash;
 use crate::kernel::{Kernel, depends_of};
 use crate::progress::silent;
@@ -31,7 +31,7 @@ const MODULES: &str = "modules";
 #[derive(Debug, Error)]
 pub enum InitramfsError {
     #[error(transparent)]
-    Fs(#[from] FsError),
+    Fs(#[from] FileError),
     #[error(transparent)]
     Publish(#[from] PublishError),
     #[error("the initramfs cannot be built: {source}")]

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Nothing here needs root. Entries appear whole or not at all, and several processes may ask for the same one. Other
-//! programs are started only through `command`. This crate does not read the configuration file and knows nothing about
+//! programs are started only through [`agentiso_sys::command`]. This crate does not read the configuration file and knows nothing about
 //! VMs.
 
 mod agent;
@@ -17,11 +17,9 @@ mod assemble;
 mod blocking;
 mod bootstrap;
 mod build;
-mod command;
 mod decompress;
 mod error;
 mod ext4;
-mod fs_error;
 mod hash;
 mod import;
 pub mod initramfs;
@@ -38,13 +36,12 @@ mod store;
 mod tools;
 
 pub use agent::{GUEST_AGENT, NoGuestAgent, guest_agent};
+pub use agentiso_sys::command::CommandError;
 pub use apt::AptError;
 pub use bootstrap::BootstrapError;
 pub use build::{Existing, build};
-pub use command::CommandError;
 pub use error::ImageError;
 pub use ext4::Ext4Error;
-pub use fs_error::FsError;
 pub use import::import;
 pub use kernel::{Kernel, KernelError};
 pub use progress::{Phase, Progress, Reporter, silent};

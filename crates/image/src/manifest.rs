@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use agentiso_sys::files::{FileContext, FileError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::fs_error::{FsContext, FsError};
 use crate::hash;
 
 pub const MANIFEST: &str = "manifest.json";
@@ -21,7 +21,7 @@ const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 #[derive(Debug, Error)]
 pub enum ManifestError {
     #[error(transparent)]
-    Fs(#[from] FsError),
+    Fs(#[from] FileError),
     #[error("{path} is not a valid manifest: {source}")]
     Malformed { path: PathBuf, source: serde_json::Error },
     #[error("{path} has schema version {found}; this version of agentiso reads {SCHEMA_VERSION}")]
@@ -38,7 +38,7 @@ pub struct FileRecord {
 }
 
 impl FileRecord {
-    pub(crate) fn of(path: &Path) -> Result<Self, FsError> {
+    pub(crate) fn of(path: &Path) -> Result<Self, FileError> {
         let (sha256, bytes) = hash::file(path)?;
         Ok(Self { sha256, bytes })
     }
@@ -121,7 +121,7 @@ pub(crate) fn read<T: DeserializeOwned>(dir: &Path) -> Result<Option<T>, Manifes
     let path = dir.join(MANIFEST);
     match fs::metadata(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(FsError::new("inspect", &path, error).into()),
+        Err(error) => return Err(FileError::new("inspect", &path, error).into()),
         Ok(metadata) if metadata.len() > MAX_MANIFEST_BYTES => return Err(ManifestError::TooLarge { path }),
         Ok(_) => {}
     }

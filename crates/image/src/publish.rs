@@ -14,10 +14,10 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentiso_sys::files::{self, FileContext, FileError};
 use rustix::fs::{CWD, RenameFlags};
 use thiserror::Error;
 
-use crate::fs_error::{FsContext, FsError};
 use crate::progress::{Phase, Reporter, enter};
 
 /// A full image build takes minutes; a longer wait for the lock fails.
@@ -32,7 +32,7 @@ const REMOVE_TRIES: usize = 100;
 #[derive(Debug, Error)]
 pub enum PublishError {
     #[error(transparent)]
-    Fs(#[from] FsError),
+    Fs(#[from] FileError),
     #[error("another process has been building {name:?} for over an hour")]
     LockTimeout { name: String },
     #[error("{path} has a file system mounted inside; unmount it, then run this again")]
@@ -67,7 +67,7 @@ impl Slot {
                 match file.try_lock() {
                     Ok(()) => return Ok(()),
                     Err(TryLockError::WouldBlock) => {}
-                    Err(TryLockError::Error(source)) => return Err(FsError::new("lock", &path, source)),
+                    Err(TryLockError::Error(source)) => return Err(FileError::new("lock", &path, source)),
                 }
                 if !told {
                     enter(report, Phase::Waiting);
@@ -143,8 +143,7 @@ impl Slot {
 
 /// Fails early if the space is too small for a build, rather than filling the disk.
 pub(crate) fn require_space(path: &Path, needed: u64) -> Result<(), PublishError> {
-    let stat = rustix::fs::statvfs(path).at("get the free space of", path)?;
-    let available = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let available = files::space(path)?.free_bytes;
     if available < needed {
         return Err(PublishError::NotEnoughSpace {
             path: path.to_owned(),
@@ -155,7 +154,7 @@ pub(crate) fn require_space(path: &Path, needed: u64) -> Result<(), PublishError
     Ok(())
 }
 
-pub(crate) fn create_private_dir(path: &Path) -> Result<(), FsError> {
+pub(crate) fn create_private_dir(path: &Path) -> Result<(), FileError> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().mode(0o700).create(path).at("create", path)
 }
@@ -165,7 +164,7 @@ pub(crate) fn create_private_dir(path: &Path) -> Result<(), FsError> {
 pub(crate) fn remove_tree(path: &Path) -> Result<(), PublishError> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(FsError::new("inspect", path, error).into()),
+        Err(error) => return Err(FileError::new("inspect", path, error).into()),
         Ok(metadata) if !metadata.is_dir() => return Ok(fs::remove_file(path).at("remove", path)?),
         Ok(_) => {}
     }
@@ -194,7 +193,7 @@ fn mount_points(table: &str) -> impl Iterator<Item = String> {
     })
 }
 
-fn sync_tree(path: &Path) -> Result<(), FsError> {
+fn sync_tree(path: &Path) -> Result<(), FileError> {
     let metadata = path.symlink_metadata().at("inspect", path)?;
     if metadata.is_dir() {
         for entry in fs::read_dir(path).at("list", path)? {
@@ -204,7 +203,7 @@ fn sync_tree(path: &Path) -> Result<(), FsError> {
     if metadata.is_symlink() { Ok(()) } else { sync(path) }
 }
 
-fn sync(path: &Path) -> Result<(), FsError> {
+fn sync(path: &Path) -> Result<(), FileError> {
     File::open(path).and_then(|file| file.sync_all()).at("sync", path)
 }
 

@@ -10,9 +10,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use agentiso_diff::qcow2::{Fields, HEADER_LENGTH};
+use agentiso_sys::files::{FileContext, FileError};
 use rustix::fs::SeekFrom;
-
-use crate::fs_error::{FsContext, FsError};
 
 const CLUSTER_BITS: u32 = 16;
 const CLUSTER: u64 = 1 << CLUSTER_BITS;
@@ -22,10 +22,9 @@ const ENTRIES: u64 = CLUSTER / 8;
 const REFCOUNTS_PER_BLOCK: u64 = CLUSTER / 2;
 /// The flag of a cluster that has exactly one reference.
 const ONE_REFERENCE: u64 = 1 << 63;
-const HEADER_LENGTH: u32 = 104;
 
 /// Writes the content of `raw` to the file `disk`. Zeroes take no space.
-pub(crate) fn write(raw: &Path, disk: &Path) -> Result<(), FsError> {
+pub(crate) fn write(raw: &Path, disk: &Path) -> Result<(), FileError> {
     let source = File::open(raw).at("open", raw)?;
     let target = File::create_new(disk).at("create", disk)?;
     let length = source.metadata().at("inspect", raw)?.len();
@@ -129,7 +128,6 @@ impl Writer<'_> {
         Ok((table_at, clusters))
     }
 
-    /// The field table of the format's specification, version 3.
     fn write_header(
         &self,
         tables: u64,
@@ -137,24 +135,25 @@ impl Writer<'_> {
         counts_at: u64,
         counts_clusters: u64,
     ) -> io::Result<()> {
-        let mut header = [0; HEADER_LENGTH as usize];
-        let mut set = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
-        set(0, b"QFI\xfb");
-        set(4, &3_u32.to_be_bytes());
-        set(20, &CLUSTER_BITS.to_be_bytes());
-        set(24, &self.length.to_be_bytes());
-        set(36, &(tables as u32).to_be_bytes());
-        set(40, &first_at.to_be_bytes());
-        set(48, &counts_at.to_be_bytes());
-        set(56, &(counts_clusters as u32).to_be_bytes());
-        // Refcounts of 16 bits.
-        set(96, &4_u32.to_be_bytes());
-        set(100, &HEADER_LENGTH.to_be_bytes());
-        self.target.write_all_at(&header, 0)
+        let header = Fields {
+            version: 3,
+            cluster_bits: CLUSTER_BITS,
+            virtual_size: self.length,
+            l1_entries: tables as u32,
+            l1_at: first_at,
+            refcount_table_at: counts_at,
+            refcount_table_clusters: counts_clusters as u32,
+            // Refcounts of 16 bits.
+            refcount_order: 4,
+            header_length: HEADER_LENGTH as u32,
+            ..Fields::default()
+        };
+        self.target.write_all_at(&header.to_bytes(), 0)
     }
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 mod tests {
     use std::process::Command;
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use agentiso_core::names::ImageName;
+use agentiso_sys::files::{FileContext, FileError};
 
 use crate::error::ImageError;
-use crate::fs_error::{FsContext, FsError};
 use crate::manifest::{self, ImageManifest, ManifestError};
 use crate::progress::silent;
 use crate::publish::Slot;
@@ -31,7 +31,7 @@ pub fn list(dirs: &Dirs) -> Result<Vec<Image>, ImageError> {
     let entries = match fs::read_dir(&dirs.images) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(FsError::new("list", &dirs.images, error).into()),
+        Err(error) => return Err(FileError::new("list", &dirs.images, error).into()),
     };
     let mut images = Vec::new();
     for entry in entries {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::command::Tool;
+use agentiso_sys::command::Tool;
 
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -2,6 +2,7 @@
 //!
 //! The minimal image and the kernel are built once per state of the sources and shared by all tests. If packages cannot
 //! be fetched, the tests report that and stop.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -130,7 +130,7 @@ pub const CONNECTION_WINDOW_BYTES: u32 = 16 * MIB as u32;
 pub const MAX_SEND_BUFFER_BYTES: usize = 256 * 1024;
 
 /// The longest text of an error.
-pub const MAX_ERROR_TEXT_BYTES: usize = 1024;
+pub(crate) const MAX_ERROR_TEXT_BYTES: usize = 1024;
 
 const MIB: u64 = 1024 * 1024;
 

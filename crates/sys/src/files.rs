@@ -1,5 +1,5 @@
-//! Small file operations that several modules need: private directories, durable replacement, hard links, bounded
-//! reads of a log's end.
+//! Small file operations that several crates need: private directories, durable replacement, hard links, bounded
+//! reads of a log's end, free space.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -21,6 +21,10 @@ pub struct FileError {
 }
 
 impl FileError {
+    pub fn new(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
+        Self { action, path: path.to_owned(), source: source.into() }
+    }
+
     /// For `map_err`: names the action and the path.
     pub fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
@@ -28,8 +32,39 @@ impl FileError {
     }
 
     pub fn is_out_of_space(&self) -> bool {
-        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        is_out_of_space(&self.source)
     }
+}
+
+/// Adds action and path to a result.
+pub trait FileContext<T> {
+    fn at(self, action: &'static str, path: &Path) -> Result<T, FileError>;
+}
+
+impl<T, E: Into<io::Error>> FileContext<T> for Result<T, E> {
+    fn at(self, action: &'static str, path: &Path) -> Result<T, FileError> {
+        self.map_err(|source| FileError::new(action, path, source))
+    }
+}
+
+/// Whether a full disk is the cause.
+pub fn is_out_of_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// The space of a file system.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    pub total_bytes: u64,
+    /// Without the space that is reserved for root.
+    pub free_bytes: u64,
+}
+
+/// The space of the file system that a path is on.
+pub fn space(path: &Path) -> Result<Space, FileError> {
+    let found = rustix::fs::statvfs(path).at("get the free space of", path)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    Ok(Space { total_bytes: bytes(found.f_blocks), free_bytes: bytes(found.f_bavail) })
 }
 
 /// Makes a directory, and its parents, that only the user may enter.
@@ -115,17 +150,23 @@ pub fn remove_file(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// The last `limit` bytes of a file, as text; bytes that are not UTF-8 are replaced. Empty if there is no file.
-pub fn tail(path: &Path, limit: u64) -> String {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(limit)))?;
-        let mut bytes = Vec::new();
-        file.take(limit).read_to_end(&mut bytes)?;
-        Ok(bytes)
+/// The last `limit` bytes of a file, and whether there are others before them. Empty if there is no file.
+pub fn read_tail(path: &Path, limit: u64) -> io::Result<(Vec<u8>, bool)> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), false)),
+        Err(error) => return Err(error),
     };
-    read().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    let cut = file.metadata()?.len().saturating_sub(limit);
+    file.seek(SeekFrom::Start(cut))?;
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok((bytes, cut > 0))
+}
+
+/// The last `limit` bytes of a file, as text; bytes that are not UTF-8 are replaced. Empty if it cannot be read.
+pub fn tail(path: &Path, limit: u64) -> String {
+    read_tail(path, limit).map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! A [`TestHost`] has its own state, sockets and daemon over images and templates that all tests share. A [`Client`] is
 //! an MCP client on a real `agentiso serve`. A [`TestWorkspace`] is a workspace that one client owns. When a host is
 //! dropped, its daemon is stopped and anything left behind fails the test.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 mod client;
 mod host;

@@ -1,4 +1,5 @@
 //! Reading and writing single notes, hostile paths and files, and cleanup after errors.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 mod support;
 

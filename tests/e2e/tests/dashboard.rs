@@ -1,4 +1,5 @@
 //! The dashboard on a terminal that `script` makes.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};

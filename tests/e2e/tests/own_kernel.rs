@@ -1,4 +1,5 @@
 //! `agentiso init --kernel FILE --initrd FILE`: VMs that boot a kernel and initramfs of the user's own.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
 //! A host whose disk is full: the guest is suspended, loses nothing and resumes when there is space.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

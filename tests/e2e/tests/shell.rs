@@ -1,4 +1,5 @@
 //! The CLI, as a person or a script uses it.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Output, Stdio};

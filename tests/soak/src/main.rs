@@ -3,6 +3,7 @@
 //!
 //! A seed determines the operations and faults, but not their timing. At the end everything is compared with the model
 //! and destroyed, and nothing may be left on the host. `./x soak` runs it; see docs/reliability.md.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program whose output is its purpose")]
 
 mod alone;

@@ -108,7 +108,7 @@ fn status(context: &Context, arguments: &Status) -> Result<ExitCode, Failure> {
     let found = find_daemon(paths);
     let answer = runtime::block_on(async {
         match Client::open_running(context).await? {
-            Some(mut client) => Ok(Some(client.control().status().await.map_err(client::control_failure)?)),
+            Some(mut client) => Ok(Some(client.status().await?)),
             None => Ok::<_, Failure>(None),
         }
     })??;

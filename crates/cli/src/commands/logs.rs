@@ -2,14 +2,13 @@
 //!
 //! The daemon is not used, because logs matter most when something does not answer.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::process::ExitCode;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::suggest;
 use agentiso_daemon::ledger::{self, LedgerDocument};
+use agentiso_sys::files;
 use serde::Serialize;
 
 use crate::context::Context;
@@ -100,16 +99,8 @@ fn find(document: Option<&LedgerDocument>, wanted: &str) -> Result<WorkspaceId, 
 
 /// The end of a file; empty if the file does not exist.
 fn tail(path: &Path) -> Result<String, Failure> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(String::new()),
-        Err(error) => return Err(Failure::new(format!("cannot read {}: {error}", path.display()))),
-    };
-    let unreadable = |error: std::io::Error| Failure::new(format!("cannot read {}: {error}", path.display()));
-    let length = file.metadata().map_err(unreadable)?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(MAX_TAIL_BYTES))).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    file.take(MAX_TAIL_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+    let (bytes, _) = files::read_tail(path, MAX_TAIL_BYTES)
+        .map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

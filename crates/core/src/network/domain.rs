@@ -68,7 +68,7 @@ impl DomainName {
     }
 
     /// Whether this name is a subdomain of the other, at any depth.
-    pub fn is_below(&self, parent: &Self) -> bool {
+    pub(crate) fn is_below(&self, parent: &Self) -> bool {
         self.0.strip_suffix(&parent.0).is_some_and(|rest| rest.ends_with('.'))
     }
 }
@@ -116,7 +116,7 @@ impl DomainRule {
     }
 
     /// Whether the rule is about this name, on any port.
-    pub fn matches_name(&self, name: &DomainName) -> bool {
+    pub(crate) fn matches_name(&self, name: &DomainName) -> bool {
         if self.below { name.is_below(&self.name) } else { *name == self.name }
     }
 

@@ -76,10 +76,6 @@ impl NetworkPolicy {
         self.deny_cidrs.iter().find(|rule| rule.matches(address, port))
     }
 
-    pub fn allows_address(&self, address: Ipv4Addr, port: u16) -> Option<&CidrRule> {
-        self.allow_cidrs.iter().find(|rule| rule.matches(address, port))
-    }
-
     /// Whether other workspaces may open this TCP port here.
     pub fn accepts_port(&self, port: u16) -> bool {
         self.allowed_ports.is_empty() || self.allowed_ports.contains(&port)

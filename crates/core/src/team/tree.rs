@@ -217,14 +217,14 @@ impl Teams {
     }
 
     /// The members of a team and of all teams below it.
-    pub fn members_below(&self, name: &TeamName) -> u32 {
+    pub(crate) fn members_below(&self, name: &TeamName) -> u32 {
         let teams = self.subtree(name);
         let members = teams.iter().filter_map(|team| self.0.get(team)).map(|team| team.members.len());
         u32::try_from(members.sum::<usize>()).unwrap_or(u32::MAX)
     }
 
     /// A team and all below it, the deepest first: the order in which they can be destroyed.
-    pub fn subtree(&self, name: &TeamName) -> Vec<TeamName> {
+    pub(crate) fn subtree(&self, name: &TeamName) -> Vec<TeamName> {
         let below = |team: &&TeamName| self.self_and_ancestors(team).any(|(above, _)| above == name);
         let mut all: Vec<(usize, TeamName)> = self
             .0

@@ -193,6 +193,7 @@ pub async fn connect_or_start(
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the daemon stays, where the programs of the funnel end")]
 async fn start(
     paths: &Paths,
     command: &DaemonCommand,

@@ -45,7 +45,7 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    pub fn from_env() -> Self {
+    pub(crate) fn from_env() -> Self {
         Self { awaited: env::var_os(VARIABLE).is_some_and(|value| value == ON_STDIN) }
     }
 

@@ -17,7 +17,7 @@ const MAX_WORDS: usize = 4000;
 
 impl Guest {
     /// Runs a script to its end. Dropping the future kills it.
-    pub async fn run_script(&self, script: &Script) -> Result<Ran, OpError> {
+    pub(crate) async fn run_script(&self, script: &Script) -> Result<Ran, OpError> {
         let spec = ExecSpec {
             timeout: Some(script.timeout),
             head_bytes: script.max_output,

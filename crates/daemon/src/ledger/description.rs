@@ -65,7 +65,7 @@ pub struct DescribedOwner {
 impl DescribedWorkspace {
     /// Whether it may be removed: it was never finished, was being destroyed, or existed for one call that ended
     /// with the daemon.
-    pub fn is_meant_to_go(&self) -> bool {
+    pub(crate) fn is_meant_to_go(&self) -> bool {
         self.entry.one_call || matches!(self.entry.phase, Phase::Creating | Phase::Destroying)
     }
 }
@@ -90,7 +90,7 @@ impl TeamDescription {
     }
 
     /// Whether it may be removed: it was never finished, or was being destroyed.
-    pub fn is_meant_to_go(&self) -> bool {
+    pub(crate) fn is_meant_to_go(&self) -> bool {
         match self.team.state {
             TeamState::Creating | TeamState::Completing | TeamState::Destroyed => true,
             TeamState::Ready | TeamState::Working => false,

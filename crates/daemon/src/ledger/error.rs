@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use agentiso_sys::files::is_out_of_space;
 use thiserror::Error;
 
 use super::schema::SCHEMA_VERSION;
@@ -29,7 +30,7 @@ pub enum LedgerError {
 
 impl LedgerError {
     pub(super) fn io(path: &Path, source: io::Error) -> Self {
-        let full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        if full { Self::NoSpace { path: path.into() } } else { Self::Io { path: path.into(), source } }
+        let path = path.to_owned();
+        if is_out_of_space(&source) { Self::NoSpace { path } } else { Self::Io { path, source } }
     }
 }

@@ -10,6 +10,7 @@ use agentiso_core::team::{
     Assignment, MailError, Message, RoleName, StoredMail, StoredStep, TASK_ASSIGNMENT, Task, TaskResult,
     Team, TeamName, Teams,
 };
+use agentiso_sys::files::is_out_of_space;
 use jiff::Timestamp;
 use thiserror::Error;
 use tokio::sync::OwnedMutexGuard;
@@ -38,8 +39,8 @@ pub enum MailStoreError {
 
 impl MailStoreError {
     pub(super) fn io(path: &Path, source: io::Error) -> Self {
-        let full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        if full { Self::NoSpace { path: path.into() } } else { Self::Io { path: path.into(), source } }
+        let path = path.to_owned();
+        if is_out_of_space(&source) { Self::NoSpace { path } } else { Self::Io { path, source } }
     }
 }
 

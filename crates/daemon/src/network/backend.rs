@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use agentiso_core::config::{Backend as Chosen, Config, Paths};
 use agentiso_core::ids::WorkspaceId;
-use agentiso_net::bridge::{Bridge, BridgeError, BridgeSettings, tap_name};
+use agentiso_net::bridge::{Bridge, BridgeError, tap_name};
 use agentiso_net::dns::Resolver;
 use agentiso_net::flow::log::FlowLog;
-use agentiso_net::flow::{Limits, NetIdentity, Service};
-use agentiso_net::gateway::{AttachError, Gateway, GatewaySettings};
+use agentiso_net::flow::{Limits, NetIdentity, Service, Settings};
+use agentiso_net::gateway::{AttachError, Gateway};
 use agentiso_net::policy::Guard;
 use thiserror::Error;
 
@@ -62,26 +62,20 @@ impl Backend {
         let names = Arc::new(Resolver::new(upstreams.collect()));
         let subnet = config.subnet();
         let open_files = open_files::raise();
+        let settings = Settings {
+            address: subnet.gateway,
+            prefix: subnet.prefix,
+            mtu: agentiso_host::MTU,
+            services,
+            ..Settings::new(names)
+        };
         Ok(match config.network.backend.chosen() {
             Chosen::Gateway => {
-                let settings = GatewaySettings {
-                    address: subnet.gateway,
-                    prefix: subnet.prefix,
-                    mtu: agentiso_host::MTU,
-                    limits: Limits::DEFAULT.within(open_files, config.resources.max_workspaces as usize),
-                    services,
-                    ..GatewaySettings::new(names)
-                };
-                let paths = Box::new(config.paths.clone());
-                Self::Gateway { gateway: Gateway::new(settings), paths }
+                let limits = Limits::DEFAULT.within(open_files, config.resources.max_workspaces as usize);
+                let gateway = Gateway::new(Settings { limits, ..settings });
+                Self::Gateway { gateway, paths: Box::new(config.paths.clone()) }
             }
-            Chosen::Bridge => Self::Bridge(Bridge::open(BridgeSettings {
-                address: subnet.gateway,
-                prefix: subnet.prefix,
-                mtu: agentiso_host::MTU,
-                services,
-                ..BridgeSettings::new(&config.network.bridge_name, names)
-            })?),
+            Chosen::Bridge => Self::Bridge(Bridge::open(&config.network.bridge_name, settings)?),
         })
     }
 

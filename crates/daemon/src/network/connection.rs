@@ -87,8 +87,8 @@ impl Connection {
         avoid: &BTreeSet<u16>,
     ) -> Result<Forward, ForwardError> {
         match self {
-            Self::Gateway { attachment, .. } => attachment.add_forward_avoiding(guest_port, host_port, avoid),
-            Self::Bridge { port, .. } => port.add_forward_avoiding(guest_port, host_port, avoid),
+            Self::Gateway { attachment, .. } => attachment.add_forward(guest_port, host_port, avoid),
+            Self::Bridge { port, .. } => port.add_forward(guest_port, host_port, avoid),
         }
     }
 

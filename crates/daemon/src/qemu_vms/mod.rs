@@ -414,10 +414,8 @@ impl Vms for QemuVms {
     }
 
     fn host_space(&self) -> Option<HostSpace> {
-        let found = rustix::fs::statvfs(&self.config.paths.data).ok()?;
-        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-        // Space that is reserved for root is not available to us.
-        Some(HostSpace { total_bytes: bytes(found.f_blocks), available_bytes: bytes(found.f_bavail) })
+        let space = files::space(&self.config.paths.data).ok()?;
+        Some(HostSpace { total_bytes: space.total_bytes, available_bytes: space.free_bytes })
     }
 
     fn facts(&self) -> BoxFuture<'_, Result<HostFacts, BootFailure>> {

@@ -80,7 +80,7 @@ impl Guest {
         Err(self.failed("exec", AgentFailure::Broken { reason }).await)
     }
 
-    pub async fn exec_stream(&self, spec: ExecSpec) -> Result<ExecStream, OpError> {
+    pub(crate) async fn exec_stream(&self, spec: ExecSpec) -> Result<ExecStream, OpError> {
         let call = self.session.begin_call();
         let turn = self.session.first_turn(&self.id).await;
         let begun = Instant::now();

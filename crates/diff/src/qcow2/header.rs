@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use super::error::LayerError;
-
-const MAGIC: [u8; 4] = *b"QFI\xfb";
-const HEADER_LENGTH: usize = 104;
+use super::fields::{
+    EXTENSION_BACKING_FORMAT, Fields, FieldsError, HEADER_LENGTH, MAX_BACKING_NAME, MAX_VIRTUAL_SIZE, u32_at,
+};
 
 /// The bytes that are read for the header: the extensions and the backing file's name follow the fixed part within the
 /// first cluster, which is 64 KiB in every disk that agentiso makes.
@@ -18,13 +18,6 @@ const INCOMPATIBLE_COMPRESSION: u64 = 1 << 3;
 const INCOMPATIBLE_EXTENDED_L2: u64 = 1 << 4;
 
 const EXTENSION_END: u32 = 0;
-const EXTENSION_BACKING_FORMAT: u32 = 0xE279_2ACA;
-
-/// The format's limit.
-const MAX_BACKING_NAME: u32 = 1023;
-
-/// Far above any disk that agentiso makes.
-const MAX_VIRTUAL_SIZE: u64 = 64 << 40;
 
 /// QEMU refuses longer L1 tables too.
 const MAX_L1_BYTES: u64 = 32 << 20;
@@ -42,37 +35,37 @@ pub(super) struct Header {
 impl Header {
     /// Parses the first [`HEADER_BYTES`] of a file, or all of a shorter one.
     pub(super) fn parse(start: &[u8]) -> Result<Self, LayerError> {
-        if start.get(..4) != Some(&MAGIC) {
-            return Err(LayerError::Magic);
+        let fields = Fields::parse(start).map_err(|error| match error {
+            FieldsError::Magic => LayerError::Magic,
+            FieldsError::Version(version) => LayerError::Version(version),
+            FieldsError::Short => cut_off(start),
+        })?;
+        let Fields { cluster_bits, virtual_size, l1_at: l1_offset, .. } = fields;
+        if fields.version != 3 {
+            return Err(LayerError::Version(fields.version));
         }
-        let version = u32_at(start, 4)?;
-        if version != 3 {
-            return Err(LayerError::Version(version));
-        }
-        refuse_features(u64_at(start, 72)?)?;
-        if u32_at(start, 32)? != 0 {
+        refuse_features(fields.incompatible)?;
+        if fields.encryption != 0 {
             return Err(LayerError::Unsupported("encryption"));
         }
-        let cluster_bits = u32_at(start, 20)?;
         if !(9..=21).contains(&cluster_bits) {
             return Err(LayerError::Header { what: "cluster size", value: cluster_bits.into() });
         }
-        let virtual_size = u64_at(start, 24)?;
         if virtual_size > MAX_VIRTUAL_SIZE {
             return Err(LayerError::Header { what: "disk size", value: virtual_size });
         }
         // One L1 entry covers a cluster full of 8-byte entries, each for one cluster.
         let l1_entries = virtual_size.div_ceil(1 << (2 * cluster_bits - 3));
-        let l1_size = u64::from(u32_at(start, 36)?);
+        let l1_size = u64::from(fields.l1_entries);
         if l1_size < l1_entries || l1_entries * 8 > MAX_L1_BYTES {
             return Err(LayerError::Header { what: "length of the L1 table", value: l1_size });
         }
-        let l1_offset = u64_at(start, 40)?;
         if !l1_offset.is_multiple_of(1 << cluster_bits) {
             return Err(LayerError::Header { what: "place of the L1 table", value: l1_offset });
         }
-        let backing_file = backing_file(start)?;
-        if backing_file.is_some() && backing_format(start)?.is_some_and(|format| format != b"qcow2") {
+        let backing_file = backing_file(start, &fields)?;
+        if backing_file.is_some() && backing_format(start, &fields)?.is_some_and(|format| format != b"qcow2")
+        {
             return Err(LayerError::Unsupported("a backing file that is not qcow2"));
         }
         Ok(Self { cluster_bits, virtual_size, l1_offset, l1_entries: l1_entries as usize, backing_file })
@@ -98,17 +91,17 @@ fn refuse_features(incompatible: u64) -> Result<(), LayerError> {
     }
 }
 
-fn backing_file(start: &[u8]) -> Result<Option<PathBuf>, LayerError> {
-    let (offset, length) = (u64_at(start, 8)?, u32_at(start, 16)?);
+fn backing_file(start: &[u8], fields: &Fields) -> Result<Option<PathBuf>, LayerError> {
+    let (offset, length) = (fields.backing_at, fields.backing_length as usize);
     if offset == 0 {
         return Ok(None);
     }
     if length == 0 || length > MAX_BACKING_NAME {
-        return Err(LayerError::Header { what: "length of the backing file's name", value: length.into() });
+        return Err(LayerError::Header { what: "length of the backing file's name", value: length as u64 });
     }
     let name = usize::try_from(offset)
         .ok()
-        .and_then(|from| start.get(from..from.checked_add(length as usize)?))
+        .and_then(|from| start.get(from..from.checked_add(length)?))
         .ok_or(LayerError::Header { what: "place of the backing file's name", value: offset })?;
     let name = std::str::from_utf8(name).map_err(|_| LayerError::BackingName)?;
     // For QEMU, a colon before any slash ends the name of a protocol ("nbd:", "json:").
@@ -120,8 +113,8 @@ fn backing_file(start: &[u8]) -> Result<Option<PathBuf>, LayerError> {
 }
 
 /// The backing file's format, if the header names it.
-fn backing_format(start: &[u8]) -> Result<Option<&[u8]>, LayerError> {
-    let length = u32_at(start, 100)? as usize;
+fn backing_format<'a>(start: &'a [u8], fields: &Fields) -> Result<Option<&'a [u8]>, LayerError> {
+    let length = fields.header_length as usize;
     let mut rest = match length {
         HEADER_LENGTH.. => start.get(length..),
         _ => None,
@@ -129,7 +122,10 @@ fn backing_format(start: &[u8]) -> Result<Option<&[u8]>, LayerError> {
     .ok_or(LayerError::Header { what: "header length", value: length as u64 })?;
     // The loop ends because every iteration consumes at least eight bytes.
     loop {
-        let (kind, length) = (u32_at(rest, 0)?, u32_at(rest, 4)? as usize);
+        let (Some(kind), Some(length)) = (u32_at(rest, 0), u32_at(rest, 4)) else {
+            return Err(cut_off(rest));
+        };
+        let length = length as usize;
         if kind == EXTENSION_END {
             return Ok(None);
         }
@@ -142,13 +138,8 @@ fn backing_format(start: &[u8]) -> Result<Option<&[u8]>, LayerError> {
     }
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Result<u32, LayerError> {
-    let four = bytes.get(at..at + 4).and_then(|part| part.try_into().ok());
-    four.map(u32::from_be_bytes).ok_or(LayerError::Header { what: "end", value: bytes.len() as u64 })
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Result<u64, LayerError> {
-    Ok(u64::from(u32_at(bytes, at)?) << 32 | u64::from(u32_at(bytes, at + 4)?))
+fn cut_off(bytes: &[u8]) -> LayerError {
+    LayerError::Header { what: "end", value: bytes.len() as u64 }
 }
 
 #[cfg(test)]

@@ -11,10 +11,14 @@
 
 mod chain;
 mod error;
+mod fields;
 mod header;
 mod layer;
 
 pub use chain::{Chain, MAX_DEPTH};
 pub use error::{LayerError, Qcow2Error};
+pub use fields::{
+    EXTENSION_BACKING_FORMAT, Fields, FieldsError, HEADER_LENGTH, MAX_BACKING_NAME, MAX_VIRTUAL_SIZE,
+};
 pub(crate) use layer::MAX_RANGES;
 pub use layer::{Allocated, Layer};

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use agentiso_core::ids::SnapshotId;
-use agentiso_disk::memory::BLOCK;
 use agentiso_disk::{KeyframeDue, Layers, Storage};
 use tokio_util::sync::CancellationToken;
 
 use crate::conformance::Bench;
 use crate::lab::Lab;
+use crate::memory::BLOCK;
 use crate::memory_lab::MemoryLab;
 use crate::qcow2_lab::Qcow2Lab;
 

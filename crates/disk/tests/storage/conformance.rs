@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
-use agentiso_disk::memory::BLOCK;
 use agentiso_disk::{DiskError, KeyframeDue, Layers, Storage, VOLUME_FILE};
 use tokio_util::sync::CancellationToken;
 
 use crate::lab::{Content, Lab, VIRTUAL, image_content};
+use crate::memory::BLOCK;
 use crate::memory_lab::MemoryLab;
 use crate::qcow2_lab::Qcow2Lab;
 

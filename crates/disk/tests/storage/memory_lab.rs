@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use agentiso_disk::memory::MemoryStorage;
 use agentiso_disk::{Backing, Layers};
 
 use crate::lab::{Lab, VIRTUAL, image_content};
+use crate::memory::MemoryStorage;
 
 pub(crate) struct MemoryLab(MemoryStorage);
 

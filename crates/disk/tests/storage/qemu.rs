@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_disk::{Backing, KeyframeDue, Qcow2Storage, Storage};
-use agentiso_sys::command::Invocation;
+use agentiso_sys::command::Tool;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
@@ -17,14 +17,18 @@ struct Disk {
 }
 
 async fn qemu(program: &str, arguments: &[&str]) -> String {
-    let done = Invocation::new(program, Duration::from_secs(120)).args(arguments).run().await;
+    let done = Tool::new(program, "qemu-utils", Duration::from_secs(120)).args(arguments).run().await;
     done.unwrap_or_else(|error| panic!("{error}")).stdout
 }
 
 async fn is_missing() -> bool {
     let mut missing = false;
     for program in ["qemu-img", "qemu-io"] {
-        missing |= Invocation::new(program, Duration::from_secs(60)).arg("--version").run().await.is_err();
+        missing |= Tool::new(program, "qemu-utils", Duration::from_secs(60))
+            .args(["--version"])
+            .run()
+            .await
+            .is_err();
     }
     if missing {
         agentiso_testkit::record_skip("qemu-img and qemu-io are not installed");

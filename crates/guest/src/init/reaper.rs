@@ -154,6 +154,7 @@ fn next_signal(signals: &libc::sigset_t, limit: Option<Duration>) -> Option<i32>
 }
 
 /// Executes the image's init in place of this process. The agent goes on under a keeper.
+#[expect(clippy::disallowed_methods, reason = "nothing is started: this process becomes the init")]
 fn hand_over(launcher: &AgentLauncher, agent: &Running) -> Box<dyn Error> {
     let attempt = || -> Result<io::Error, Box<dyn Error>> {
         // The keeper shares its root with the agent; the image's init must be free to change its own.

@@ -1,19 +1,19 @@
 //! Standalone disks: made from a snapshot's layers for an export, and checked before an import uses them.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
-use agentiso_disk::qcow2_header::{Header, HeaderError};
+use agentiso_disk::qcow2_header::{Header, HeaderError, read_ours};
 use agentiso_sys::cgroup::{Cgroups, Group};
+use agentiso_sys::command::which;
 use agentiso_sys::files::FileError;
 use agentiso_sys::jail::{Cell, Jail, View, give_to, make_readable, take_back, uid_of};
 use agentiso_sys::process::{Jailed, JailedError};
 
 use super::error::{CarryError, Flaw};
-use crate::qemu::version::which;
 
 const TOOL: &str = "qemu-img";
 
@@ -30,9 +30,6 @@ const TABLES_AT_LEAST: u64 = 16 << 20;
 
 /// The same format that [`agentiso_disk`] writes, independent of QEMU's defaults.
 const OPTIONS: &str = "compat=1.1,cluster_size=65536,refcount_bits=16,lazy_refcounts=off";
-
-/// The part of the header that every version 3 file has.
-const HEADER_LENGTH: usize = 104;
 
 /// Writes everything that is visible through a layer into a file without a backing file. `qemu-img` sees only these
 /// files, because the backing names in the layers were written by a QEMU that its guest may have taken over.
@@ -122,37 +119,15 @@ fn check_header(disk: &Path, virtual_bytes: u64) -> Result<(), Flaw> {
     if header.virtual_size != virtual_bytes {
         return Err(Flaw::DiskSize { found: header.virtual_size, expected: virtual_bytes });
     }
-    let mut start = [0; HEADER_LENGTH];
-    let file = File::open(disk).map_err(HeaderError::Read)?;
-    file.read_exact_at(&mut start, 0).map_err(HeaderError::Read)?;
-    refuse_features(&start)
-}
-
-/// Accepts only the features of a file that [`flatten`] writes; see the field table in the format's specification.
-fn refuse_features(start: &[u8; HEADER_LENGTH]) -> Result<(), Flaw> {
-    let zero = |from: usize, to: usize| start[from..to].iter().all(|byte| *byte == 0);
-    let refused = |what| Err(Flaw::Header(HeaderError::Unsupported(what)));
-    if start[4..8] != 3u32.to_be_bytes() {
-        return refused("format version 2");
-    }
-    if start[20..24] != 16u32.to_be_bytes() || start[96..100] != 4u32.to_be_bytes() {
-        return refused("unusual cluster or refcount sizes");
-    }
-    if !zero(32, 36) {
-        return refused("encryption");
-    }
-    if !zero(60, 64) {
-        return refused("internal snapshots");
-    }
-    // An external data file is an incompatible feature. Bitmaps are autoclear features.
-    if !zero(72, 80) || !zero(88, 96) {
-        return refused("unknown features");
-    }
+    // [`flatten`] writes no other features either.
+    read_ours(&File::open(disk).map_err(HeaderError::Read)?)?;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use agentiso_diff::qcow2::{FieldsError, HEADER_LENGTH};
+
     use super::*;
 
     const GIB: u64 = 1 << 30;
@@ -184,7 +159,7 @@ mod tests {
         backed.extend(b"/etc/passwd");
         assert!(matches!(checked(&backed), Err(Flaw::Backing(name)) if name == "/etc/passwd"));
         assert!(matches!(checked(&plain()[..50]), Err(Flaw::Header(HeaderError::Read(_)))));
-        assert!(matches!(checked(b"#!/bin/sh"), Err(Flaw::Header(HeaderError::Magic))));
+        assert!(matches!(checked(b"#!/bin/sh"), Err(Flaw::Header(HeaderError::Fields(FieldsError::Magic)))));
         let changes = [
             (7, 2, "version 2"),
             (23, 9, "unusual cluster"),

@@ -227,9 +227,7 @@ fn freeze(paths: &MemberPaths) -> Result<(), FileError> {
 
 fn refuse_without_room(paths: &MemberPaths, needed_bytes: u64) -> Result<(), CarryError> {
     let directory = paths.disk.parent().unwrap_or(Path::new("/"));
-    let space = rustix::fs::statvfs(directory);
-    let space = space.map_err(|error| FileError::at("get the free space of", directory)(error.into()))?;
-    let available_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+    let available_bytes = files::space(directory)?.free_bytes;
     match needed_bytes <= available_bytes {
         true => Ok(()),
         false => Err(CarryError::NoRoom { directory: directory.to_owned(), needed_bytes, available_bytes }),

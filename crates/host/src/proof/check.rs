@@ -20,7 +20,7 @@ pub enum Origin {
 
 impl Origin {
     /// Whether the processes of its snapshot continue in it.
-    pub fn keeps_processes(self) -> bool {
+    pub(crate) fn keeps_processes(self) -> bool {
         match self {
             Self::MemoryRestore | Self::MemoryFork | Self::ForkOfFork => true,
             Self::Pool
@@ -33,7 +33,7 @@ impl Origin {
     }
 
     /// Whether its source keeps running and must not be affected.
-    pub fn has_parent(self) -> bool {
+    pub(crate) fn has_parent(self) -> bool {
         match self {
             Self::DiskFork | Self::MemoryFork | Self::ForkOfFork => true,
             Self::Pool
@@ -99,7 +99,7 @@ impl Check {
         }
     }
 
-    pub fn applies_to(self, origin: Origin) -> bool {
+    pub(crate) fn applies_to(self, origin: Origin) -> bool {
         match self {
             Self::Clock
             | Self::Entropy

@@ -22,13 +22,13 @@ use crate::accelerator::Chosen;
 use crate::qmp::node_name;
 
 /// The disk's device name, by which QEMU is asked for the node that it writes to.
-pub const DISK_DEVICE: &str = "disk0";
+pub(crate) const DISK_DEVICE: &str = "disk0";
 
 /// The port the guest agent looks for.
-pub const AGENT_PORT: &str = "agentiso";
+pub(crate) const AGENT_PORT: &str = "agentiso";
 
 /// QEMU's name for the agent's socket.
-pub const AGENT_CHARDEV: &str = "agent";
+pub(crate) const AGENT_CHARDEV: &str = "agent";
 
 /// The start of every VM's `-name`; with the run directory it distinguishes our processes from others.
 pub const NAME_PREFIX: &str = "agentiso-";
@@ -133,7 +133,7 @@ pub struct Vm<'a> {
 }
 
 /// The file whose path in the command line shows the run directory of the VM.
-pub fn pid_file(run_dir: &Path) -> PathBuf {
+pub(crate) fn pid_file(run_dir: &Path) -> PathBuf {
     run_dir.join("qemu.pid")
 }
 

@@ -6,7 +6,7 @@ use crate::accelerator::Chosen;
 ///
 /// `tsc_khz` is the rate of the host's time stamp counter, if known; `extra` comes from the configuration and goes
 /// last, so that it overrides the others.
-pub fn kernel_args(accelerator: Chosen, tsc_khz: Option<u64>, extra: &str) -> String {
+pub(crate) fn kernel_args(accelerator: Chosen, tsc_khz: Option<u64>, extra: &str) -> String {
     let mut args: Vec<String> = [
         "console=ttyS0",
         // Only problems are printed: every character on the serial port costs a VM exit.
@@ -36,7 +36,7 @@ pub fn kernel_args(accelerator: Chosen, tsc_khz: Option<u64>, extra: &str) -> St
 }
 
 /// The rate of the host's time stamp counter, from the kernel's own calibration: one loop takes two ticks.
-pub fn host_tsc_khz(cpuinfo: &str) -> Option<u64> {
+pub(crate) fn host_tsc_khz(cpuinfo: &str) -> Option<u64> {
     let line = cpuinfo.lines().find(|line| line.starts_with("bogomips"))?;
     let bogomips: f64 = line.split(':').nth(1)?.trim().parse().ok()?;
     (bogomips.is_finite() && bogomips > 0.0).then_some((bogomips * 500.0) as u64)

@@ -7,11 +7,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use agentiso_sys::command::{CommandError, Invocation};
+use agentiso_sys::command::{CommandError, Tool, which};
 use agentiso_sys::files::FileError;
 
 /// The oldest supported QEMU: the first that migrates to plain files and maps RAM files read-only.
 pub const OLDEST: QemuVersion = QemuVersion { major: 8, minor: 2 };
+
+const PACKAGE: &str = "qemu-system-x86";
 
 /// `--version` prints a line; a minute means that the disk or the host is stuck.
 const VERSION_DEADLINE: Duration = Duration::from_secs(60);
@@ -58,7 +60,7 @@ impl Qemu {
         let path = which(binary, std::env::var_os("PATH").as_deref())
             .ok_or(QemuError::NotFound(binary.to_owned()))?;
         let meta = path.metadata().map_err(FileError::at("read", &path))?;
-        let done = Invocation::new(&path, VERSION_DEADLINE).arg("--version").run().await?;
+        let done = Tool::new(&path, PACKAGE, VERSION_DEADLINE).args(["--version"]).run().await?;
         let version_line = done.stdout.lines().next().unwrap_or_default().trim().to_owned();
         let version = parse_version(&version_line)
             .ok_or_else(|| QemuError::NoVersion { path: path.clone(), text: version_line.clone() })?;
@@ -69,14 +71,6 @@ impl Qemu {
         let modified_ns = modified.map_or(0, |age| age.as_nanos() as u64);
         Ok(Self { path, version, version_line, size: meta.len(), modified_ns })
     }
-}
-
-/// A program's path: unchanged if it contains a directory, otherwise searched in `path`.
-pub(crate) fn which(binary: &Path, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
-    if binary.components().count() > 1 {
-        return binary.is_file().then(|| binary.to_owned());
-    }
-    std::env::split_paths(path?).map(|dir| dir.join(binary)).find(|candidate| candidate.is_file())
 }
 
 fn parse_version(line: &str) -> Option<QemuVersion> {
@@ -110,15 +104,6 @@ mod tests {
         assert!(QemuVersion { major: 10, minor: 0 } > OLDEST);
         assert!(QemuVersion { major: 7, minor: 9 } < OLDEST);
         assert!(QemuVersion { major: 8, minor: 1 } < OLDEST);
-    }
-
-    #[test]
-    fn path_search_applies_to_bare_names_only() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("qemu"), "").unwrap();
-        assert_eq!(which(Path::new("qemu"), Some(dir.path().as_os_str())), Some(dir.path().join("qemu")));
-        assert_eq!(which(&dir.path().join("qemu"), None), Some(dir.path().join("qemu")));
-        assert_eq!(which(Path::new("other"), Some(dir.path().as_os_str())), None);
     }
 
     #[tokio::test]

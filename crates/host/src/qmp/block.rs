@@ -48,7 +48,7 @@ fn make_room(layers: &[PathBuf]) -> Result<(), FileError> {
 impl QmpClient {
     /// The node that the guest writes to, of a disk whose files are in `dir`. The time does not depend on the number of
     /// layers.
-    pub async fn disk_head(&self, dir: &Path) -> Result<DiskNode, QmpError> {
+    pub(crate) async fn disk_head(&self, dir: &Path) -> Result<DiskNode, QmpError> {
         let arguments = json!({"path": format!("/machine/peripheral/{DISK_DEVICE}"), "property": "drive"});
         let drive = self.execute("qom-get", Some(arguments)).await?;
         let found = drive.as_str().and_then(|node| Some((node, file_of(node, dir)?)));
@@ -68,7 +68,7 @@ impl QmpClient {
     }
 
     /// Opens an overlay that is not yet part of the disk.
-    pub async fn open_overlay(&self, node: &str, file: &Path) -> Result<(), QmpError> {
+    pub(crate) async fn open_overlay(&self, node: &str, file: &Path) -> Result<(), QmpError> {
         let given = self.give_layer(file, Access::ReadWrite).await?;
         // The layers below it are open already; the pivot connects them.
         let opened = self.execute("blockdev-add", Some(qcow2_node(node, given.set, Value::Null))).await;
@@ -79,7 +79,7 @@ impl QmpClient {
     }
 
     /// Closes a layer that is not part of the disk, in `dir`.
-    pub async fn close_overlay(&self, node: &str, dir: &Path) -> Result<(), QmpError> {
+    pub(crate) async fn close_overlay(&self, node: &str, dir: &Path) -> Result<(), QmpError> {
         self.execute("blockdev-del", Some(json!({"node-name": node}))).await?;
         match file_of(node, dir) {
             Some(file) => self.take_layer_back(&file).await,
@@ -88,7 +88,7 @@ impl QmpClient {
     }
 
     /// Layers in `dir` that QEMU can write to, although the guest writes to the head only.
-    pub async fn written_below_head(&self, dir: &Path) -> Result<Vec<PathBuf>, QmpError> {
+    pub(crate) async fn written_below_head(&self, dir: &Path) -> Result<Vec<PathBuf>, QmpError> {
         let head = self.disk_head(dir).await?.file;
         let notes = self.notes().await?;
         // Uses the names in the directory, not those that QEMU reports: QEMU may have been taken over.
@@ -122,7 +122,7 @@ impl QmpClient {
 
     /// Puts the head on a keyframe, which has the same content as the layers it replaces, and closes the layers that
     /// are no longer read.
-    pub async fn put_on(&self, keyframe: &Keyframe) -> Result<(), QmpError> {
+    pub(crate) async fn put_on(&self, keyframe: &Keyframe) -> Result<(), QmpError> {
         let layer = &keyframe.file;
         let dir = layer.parent().unwrap_or(Path::new("/"));
         let head = self.disk_head(dir).await?;
@@ -161,7 +161,7 @@ impl QmpClient {
     }
 
     /// Ends a merge whose initiator no longer waits for it.
-    pub async fn end_merge(&self) -> Result<(), QmpError> {
+    pub(crate) async fn end_merge(&self) -> Result<(), QmpError> {
         let mut events = self.events();
         let running = |jobs: &Value| jobs.as_array().is_some_and(|jobs| !jobs.is_empty());
         if !running(&self.execute("query-block-jobs", None).await?) {
@@ -183,13 +183,13 @@ impl QmpClient {
     }
 
     /// Makes QEMU report when the head's file grows beyond this length.
-    pub async fn watch_growth(&self, head: &str, length: u64) -> Result<(), QmpError> {
+    pub(crate) async fn watch_growth(&self, head: &str, length: u64) -> Result<(), QmpError> {
         let arguments = json!({"node-name": file_node(head), "write-threshold": length});
         self.execute("block-set-write-threshold", Some(arguments)).await.map(drop)
     }
 
     /// Merges a frozen layer into the one below it. Both, and the layers above, are writable for that time.
-    pub async fn commit_layer(
+    pub(crate) async fn commit_layer(
         &self,
         head: &str,
         (layer, into): (&str, &str),

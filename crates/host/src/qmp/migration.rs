@@ -78,7 +78,7 @@ impl CopyProgress {
 
 impl QmpClient {
     /// Writes the device state of a stopped VM whose RAM is a shared file.
-    pub async fn save_devices(&self, file: &Path, deadline: Duration) -> Result<(), QmpError> {
+    pub(crate) async fn save_devices(&self, file: &Path, deadline: Duration) -> Result<(), QmpError> {
         // The VM may have been loaded from a file with placed pages.
         self.choose_layout(Layout::Appended).await?;
         self.prepare_migration(Ram::Beside).await?;
@@ -88,13 +88,18 @@ impl QmpClient {
     }
 
     /// Loads device state into a QEMU that was started with `-incoming defer`. The VM stays paused.
-    pub async fn load_devices(&self, file: &Path, deadline: Duration) -> Result<(), QmpError> {
+    pub(crate) async fn load_devices(&self, file: &Path, deadline: Duration) -> Result<(), QmpError> {
         self.load(file, Ram::Beside, deadline).await
     }
 
     /// Loads a whole VM, as [`QmpClient::save_running`] wrote it, into a QEMU that was started with `-incoming defer`.
     /// The VM stays paused.
-    pub async fn load_vm(&self, file: &Path, layout: Layout, deadline: Duration) -> Result<(), QmpError> {
+    pub(crate) async fn load_vm(
+        &self,
+        file: &Path,
+        layout: Layout,
+        deadline: Duration,
+    ) -> Result<(), QmpError> {
         if self.choose_layout(layout).await? != layout {
             let reason = "this QEMU does not support the memory layout of the file".to_owned();
             return Err(QmpError::Migration { status: "not started".to_owned(), reason });
@@ -112,7 +117,7 @@ impl QmpClient {
 
     /// Writes a whole VM while it runs. It is stopped for the last pages only and is stopped when this returns. After
     /// an error it may run, be stopped, or still be copied: [`QmpClient::wake`] makes it go on.
-    pub async fn save_running(&self, file: &Path, vm_bytes: u64) -> Result<Layout, QmpError> {
+    pub(crate) async fn save_running(&self, file: &Path, vm_bytes: u64) -> Result<Layout, QmpError> {
         self.prepare_migration(Ram::Inside).await?;
         let layout = self.choose_layout(Layout::Placed).await?;
         self.allow_pause(PAUSES[0].0).await?;

@@ -70,7 +70,7 @@ impl Event {
     }
 
     /// Whether a migration starts another pass over pages that were written meanwhile.
-    pub fn is_migration_pass(&self) -> bool {
+    pub(crate) fn is_migration_pass(&self) -> bool {
         self.name == "MIGRATION_PASS"
     }
 

@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use agentiso_disk::{DiskError, Qcow2Storage};
-use agentiso_sys::files::FileError;
+use agentiso_sys::files::{self, FileError};
 use agentiso_vm::{SizesOf, VmSpec};
-use rustix::fs::statvfs;
 
 use crate::qmp::QmpClient;
 use crate::snapshot::SnapshotError;
@@ -53,8 +52,7 @@ pub(crate) fn missing(spec: &VmSpec) -> Result<Option<String>, DiskError> {
             used >> 20
         )));
     }
-    let host = statvfs(dir).map_err(|error| FileError::at("get the free space of", dir)(error.into()))?;
-    let free = host.f_bavail.saturating_mul(host.f_frsize);
+    let free = files::space(dir)?.free_bytes;
     Ok((free < HOST_ROOM).then(|| format!("the host's disk is full ({} MB free)", free >> 20)))
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the jail with a taken-over QEMU, which this very program plays: started in the jail like QEMU, it tries
 //! everything that would give it more access and must fail at each attempt; and it must be able to do what QEMU needs.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 mod prisoner;
 mod world;

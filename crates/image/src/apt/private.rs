@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentiso_sys::command::{CommandError, Output, Tool};
+use agentiso_sys::files::{FileContext, FileError};
 use thiserror::Error;
 
 use super::sources::{Archive, Key, parse_deb822, parse_list};
-use crate::command::{CommandError, Output, Tool};
-use crate::fs_error::{FsContext, FsError};
 use crate::source::PackageSource;
 
 /// Indexes have some 15 MiB and packages some 40 MiB; a slower line is not usable for a build.
@@ -21,7 +21,7 @@ const OS_RELEASE: &str = "/etc/os-release";
 #[derive(Debug, Error)]
 pub enum AptError {
     #[error(transparent)]
-    Fs(#[from] FsError),
+    Fs(#[from] FileError),
     #[error(transparent)]
     Command(#[from] CommandError),
     #[error("this host is not a Debian release ({found}); set `mirror` and `suite` in the [image] section")]
@@ -126,7 +126,7 @@ impl PrivateApt {
             .await?;
         let prefix = format!("{package}_");
         let missing =
-            || FsError::new("find the downloaded package in", &target, std::io::ErrorKind::NotFound);
+            || FileError::new("find the downloaded package in", &target, std::io::ErrorKind::NotFound);
         for entry in fs::read_dir(&target).at("list", &target)? {
             let path = entry.at("list", &target)?.path();
             if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)) {
@@ -253,7 +253,7 @@ fn checked(word: &str) -> Result<String, AptError> {
     }
 }
 
-fn write_private(path: &Path, text: &str) -> Result<(), FsError> {
+fn write_private(path: &Path, text: &str) -> Result<(), FileError> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     fs::File::options()
@@ -306,7 +306,7 @@ fn host_archives(suite: &str, backports: Backports) -> Result<Vec<Archive>, AptE
                 tracing::warn!(file = %file.display(), "skipping an apt source that this user may not read");
                 continue;
             }
-            Err(error) => return Err(FsError::new("read", &file, error).into()),
+            Err(error) => return Err(FileError::new("read", &file, error).into()),
         };
         for archive in parse(&text, suite) {
             let wanted = backports == Backports::Use || !archive.suite.ends_with("-backports");

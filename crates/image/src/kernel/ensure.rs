@@ -5,14 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use agentiso_sys::command::CommandError;
+use agentiso_sys::files::{FileContext, FileError};
 use thiserror::Error;
 
 use super::modules::{self, Module, ModuleError, modinfo};
 use super::packages;
 use crate::apt::{AptError, redact};
 use crate::blocking;
-use crate::command::CommandError;
-use crate::fs_error::{FsContext, FsError};
 use crate::hash::{self, Fingerprint};
 use crate::manifest::{self, FileRecord, KernelManifest, ManifestError, Package, SCHEMA_VERSION};
 use crate::progress::{Phase, Reporter, enter};
@@ -28,7 +28,7 @@ const MODULES: &str = "modules";
 #[derive(Debug, Error)]
 pub enum KernelError {
     #[error(transparent)]
-    Fs(#[from] FsError),
+    Fs(#[from] FileError),
     #[error(transparent)]
     Publish(#[from] PublishError),
     #[error(transparent)]
@@ -134,7 +134,7 @@ async fn make(
     let path = entry.destination();
     match load(&path)? {
         Some((_, kernel)) => Ok(kernel),
-        None => Err(FsError::new("find the published", &path, std::io::ErrorKind::NotFound).into()),
+        None => Err(FileError::new("find the published", &path, std::io::ErrorKind::NotFound).into()),
     }
 }
 
@@ -173,7 +173,7 @@ fn assemble(input: &mut Input, request: String, ready: &Path) -> Result<String, 
         let path = ready.join(&relative);
         fs::write(&path, data).at("write", &path)?;
         files.insert(relative, FileRecord { sha256: hash::bytes(data), bytes: data.len() as u64 });
-        Ok::<_, FsError>(())
+        Ok::<_, FileError>(())
     };
     put(VMLINUZ.to_owned(), &image)?;
     for module in &modules {
@@ -244,7 +244,7 @@ fn find(kernels: &Path, request: &str) -> Result<Option<Kernel>, KernelError> {
     let entries = match fs::read_dir(kernels) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(FsError::new("list", kernels, error).into()),
+        Err(error) => return Err(FileError::new("list", kernels, error).into()),
     };
     let mut best: Option<(jiff::Timestamp, Kernel)> = None;
     for entry in entries {

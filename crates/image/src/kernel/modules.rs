@@ -8,10 +8,10 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use agentiso_sys::files::{FileContext, FileError};
 use thiserror::Error;
 
 use crate::decompress;
-use crate::fs_error::{FsContext, FsError};
 
 /// Modules that the agent loads if the kernel does not have them built in. Their dependencies are added automatically.
 const WANTED: [&str; 5] = ["virtio_mmio", "virtio_blk", "virtio_net", "vsock", "vmw_vsock_virtio_transport"];
@@ -23,7 +23,7 @@ const MAX_DEPTH: usize = 24;
 #[derive(Debug, Error)]
 pub enum ModuleError {
     #[error(transparent)]
-    Fs(#[from] FsError),
+    Fs(#[from] FileError),
     #[error("the kernel module {name} is larger than {MAX_MODULE_BYTES} bytes")]
     TooLarge { name: String },
     #[error("the kernel module {name} needs {missing}, which is neither built in nor in {dir}")]
@@ -112,7 +112,7 @@ fn index(
     depth: usize,
     files: &mut BTreeMap<String, PathBuf>,
     built_in: &mut BTreeSet<String>,
-) -> Result<(), FsError> {
+) -> Result<(), FileError> {
     if depth > MAX_DEPTH {
         return Ok(());
     }

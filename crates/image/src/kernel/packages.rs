@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentiso_sys::command::{CommandError, Tool};
+
 use crate::apt::{Backports, PrivateApt, compare};
-use crate::command::{CommandError, Tool};
 use crate::manifest::Package;
 use crate::progress::{Phase, Progress, Reporter, enter};
 use crate::source::PackageSource;

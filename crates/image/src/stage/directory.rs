@@ -5,8 +5,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use agentiso_sys::files::{FileContext, FileError};
+
 use super::tree::{Attributes, Stage, StageError};
-use crate::fs_error::{FsContext, FsError};
 
 /// Copies the tree at `source`. The owner `us` becomes root, because an unprivileged user's tree represents a tree of
 /// root; other owners are kept.
@@ -68,7 +69,7 @@ fn visit(
     stage.file(guest, attributes, &mut file)
 }
 
-fn open_no_follow(path: &Path) -> Result<File, FsError> {
+fn open_no_follow(path: &Path) -> Result<File, FileError> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path).at("open", path)
 }

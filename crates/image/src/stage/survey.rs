@@ -7,10 +7,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use agentiso_sys::files::FileContext;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
 use super::tree::{MAX_DEPTH, Stage, StageError};
-use crate::fs_error::FsContext;
 
 const BLOCK: u64 = 4096;
 

@@ -11,11 +11,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use agentiso_sys::files::FileError;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::fs_error::FsError;
 use crate::publish::create_private_dir;
 
 /// More than any root filesystem, less than what would fill a host by accident (or by a decompression bomb).
@@ -29,7 +29,7 @@ const RESOLVE_TRIES: usize = 8;
 #[derive(Debug, Error)]
 pub enum StageError {
     #[error(transparent)]
-    Fs(#[from] FsError),
+    Fs(#[from] FileError),
     #[error("the archive contains {path:?}, which leads out of the root filesystem")]
     Escapes { path: PathBuf },
     #[error("the archive contains {path:?}; names with control characters are not supported")]
@@ -84,7 +84,7 @@ impl Stage {
         create_private_dir(path)?;
         let root =
             rustix::fs::open(path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-                .map_err(|errno| FsError::new("open", path, errno))?;
+                .map_err(|errno| FileError::new("open", path, errno))?;
         let mut stage = Self {
             root,
             path: path.to_owned(),
@@ -212,7 +212,7 @@ impl Stage {
                 let mut data = Vec::new();
                 let mut file = File::from(opened);
                 file.read_to_end(&mut data)
-                    .map_err(|source| FsError::new("read", &self.path.join(path), source))?;
+                    .map_err(|source| FileError::new("read", &self.path.join(path), source))?;
                 Ok(Some(data))
             }
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
@@ -293,7 +293,7 @@ impl Stage {
                 return Err(StageError::TooLarge);
             }
             to.write_all(&block[..read])
-                .map_err(|source| FsError::new("write", &self.path.join(path), source))?;
+                .map_err(|source| FileError::new("write", &self.path.join(path), source))?;
         }
     }
 
@@ -342,7 +342,7 @@ impl Stage {
     }
 
     fn error(&self, action: &'static str, path: &Path, errno: Errno) -> StageError {
-        FsError::new(action, &self.path.join(path), errno).into()
+        FileError::new(action, &self.path.join(path), errno).into()
     }
 }
 
@@ -355,7 +355,7 @@ fn remove_file(parent: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), StageE
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(Errno::ISDIR) => Err(StageError::Clash { path: path.to_owned() }),
-        Err(errno) => Err(FsError::new("replace", path, errno).into()),
+        Err(errno) => Err(FileError::new("replace", path, errno).into()),
     }
 }
 

@@ -1,20 +1,20 @@
 //! Parameters that are lists of more than texts: workspaces, tasks, queries to the vault.
 
-use agentiso_core::names::{MAX_TASK_LEN, TaskName, WorkspaceRef};
+use agentiso_core::names::{MAX_TASK_LEN, WorkspaceRef};
 use agentiso_daemon::{SwarmTask, VaultQuery, VaultQueryKind};
 use serde_json::{Map, Value, json};
 
-use super::names::{GuestFile, Workspace, name_schema};
+use super::names::{GuestFile, TASK_NAME, Workspace, name_schema};
 use super::param::{Param, Parameter, parameter};
 use super::values::{Choice, Env, Text};
-use super::words::{describe, echo, string};
+use super::words::{describe, echo};
 
 /// Parses each item; a problem begins with the index of its item.
 pub(super) fn each<T>(
     value: Value,
     (min, max): (usize, usize),
     what: &str,
-    mut parse: impl FnMut(Value) -> Result<T, Vec<String>>,
+    parse: impl FnMut(Value) -> Result<T, Vec<String>>,
 ) -> Result<Vec<T>, Vec<String>> {
     let Value::Array(items) = value else {
         return Err(vec![format!("must be a list of {what}, not {}", describe(&value))]);
@@ -22,6 +22,13 @@ pub(super) fn each<T>(
     if !(min..=max).contains(&items.len()) {
         return Err(vec![format!("has {} entries; it must have {min} to {max}", items.len())]);
     }
+    all(items, parse)
+}
+
+pub(super) fn all<T>(
+    items: Vec<Value>,
+    mut parse: impl FnMut(Value) -> Result<T, Vec<String>>,
+) -> Result<Vec<T>, Vec<String>> {
     let (mut read, mut problems) = (Vec::with_capacity(items.len()), Vec::new());
     for (index, item) in items.into_iter().enumerate() {
         match parse(item) {
@@ -33,7 +40,7 @@ pub(super) fn each<T>(
 }
 
 /// Formats the problems of an item that is not an object.
-fn spaced(found: Vec<String>) -> Vec<String> {
+pub(super) fn spaced(found: Vec<String>) -> Vec<String> {
     found.iter().map(|problem| format!(" {problem}")).collect()
 }
 
@@ -85,7 +92,7 @@ impl Param for Workspaces {
     type Output = Vec<WorkspaceRef>;
 
     fn parse(&self, value: Value) -> Result<Vec<WorkspaceRef>, Vec<String>> {
-        let one = Workspace { name: self.name, about: self.about };
+        let one = Workspace::new(self.name, self.about);
         each(value, (1, self.max), "workspaces", |item| one.parse(item).map_err(spaced))
     }
 }
@@ -107,7 +114,7 @@ pub(crate) enum CommandSet {
 
 impl Commands {
     const fn one(&self) -> Text {
-        Text { name: self.name, about: self.about, min: 1, max: self.max, nul: false }
+        Text::new(self.name, self.about, self.max)
     }
 
     fn schema_of(&self) -> Value {
@@ -163,10 +170,10 @@ impl Tasks {
     fn task(&self, value: Value) -> Result<SwarmTask, Vec<String>> {
         let mut object = object(value)?;
         let mut problems = Vec::new();
-        let command = Text { name: "command", about: "", min: 1, max: self.max_command, nul: false };
-        let name = field(&mut object, &TaskNameParam, &mut problems);
+        let command = Text::new("command", "", self.max_command);
+        let name = field(&mut object, &TASK_NAME, &mut problems);
         let command = field(&mut object, &command, &mut problems);
-        let workdir = field(&mut object, &GuestFile { name: "workdir", about: "" }, &mut problems);
+        let workdir = field(&mut object, &GuestFile::new("workdir", ""), &mut problems);
         let env = field(&mut object, &Env { name: "env", about: "" }, &mut problems);
         unknown(&object, "name, command, workdir and env", &mut problems);
         for (missing, what) in
@@ -206,26 +213,6 @@ impl Param for Tasks {
     }
 }
 
-struct TaskNameParam;
-
-impl Parameter for TaskNameParam {
-    fn name(&self) -> &'static str {
-        "name"
-    }
-
-    fn schema(&self) -> Map<String, Value> {
-        Map::new()
-    }
-}
-
-impl Param for TaskNameParam {
-    type Output = TaskName;
-
-    fn parse(&self, value: Value) -> Result<TaskName, Vec<String>> {
-        TaskName::parse(&string(value)?).map_err(|problem| vec![format!("is not a valid name: {problem}")])
-    }
-}
-
 /// Queries to the vault.
 pub(crate) struct VaultQueries {
     pub(crate) name: &'static str,
@@ -248,14 +235,10 @@ impl Param for VaultQueries {
     type Output = Vec<VaultQuery>;
 
     fn parse(&self, value: Value) -> Result<Vec<VaultQuery>, Vec<String>> {
-        const KIND: Choice<VaultQueryKind> = Choice {
-            name: "kind",
-            about: "",
-            words: &[("search", VaultQueryKind::Search), ("read", VaultQueryKind::Read)],
-            default: Some("search"),
-            otherwise: None,
-        };
-        const QUERY: Text = Text { name: "query", about: "", min: 1, max: MAX_QUERY, nul: false };
+        const KIND: Choice<VaultQueryKind> =
+            Choice::new("kind", "", &[("search", VaultQueryKind::Search), ("read", VaultQueryKind::Read)])
+                .default("search");
+        const QUERY: Text = Text::new("query", "", MAX_QUERY);
         let query = |item| {
             let mut object = object(item)?;
             let mut problems = Vec::new();

@@ -15,14 +15,15 @@ mod param;
 mod reader;
 mod team;
 mod values;
+mod word;
 mod words;
 
 pub(crate) use any::Any;
-pub(crate) use git::GitWord;
 pub(crate) use lists::{CommandSet, Commands, Tasks, VaultQueries, Workspaces};
-pub(crate) use names::{GuestFile, Image, NewName, Prefix, Snapshot, Workspace};
+pub(crate) use names::{GuestFile, Image, NewName, Prefix, Snapshot, Team, Workspace};
 pub(crate) use network::{Policy, Ports};
 pub(crate) use param::{Param, Parameter, Slot, input_schema};
 pub(crate) use reader::{Implied, Invalid, Reader};
-pub(crate) use team::{Roles, Team};
+pub(crate) use team::Roles;
 pub(crate) use values::{Choice, Env, FileMode, Flag, Integer, Text, Texts};
+pub(crate) use word::Word;

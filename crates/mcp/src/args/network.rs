@@ -3,6 +3,7 @@
 use agentiso_core::network::{NetworkPolicy, PolicyChange};
 use serde_json::{Map, Value, json};
 
+use super::lists::{all, spaced};
 use super::param::{Param, Parameter, parameter};
 use super::values::Integer;
 use super::words::describe;
@@ -35,15 +36,9 @@ impl Param for Ports {
         if items.len() > MAX_PORTS {
             return Err(vec![format!("has {} entries; at most {MAX_PORTS} are allowed", items.len())]);
         }
-        let one = Integer { name: self.name, about: self.about, min: 1, max: u16::MAX.into(), default: None };
-        let (mut ports, mut problems) = (Vec::with_capacity(items.len()), Vec::new());
-        for (index, item) in items.into_iter().enumerate() {
-            match one.parse(item) {
-                Ok(port) => ports.extend(i64::try_from(port)),
-                Err(found) => problems.extend(found.iter().map(|problem| format!("[{index}] {problem}"))),
-            }
-        }
-        if problems.is_empty() { Ok(ports) } else { Err(problems) }
+        let one = Integer::new(self.name, self.about, 1..=u16::MAX.into());
+        // At most the largest port, so nothing wraps.
+        all(items, |item| one.parse(item).map(u64::cast_signed).map_err(spaced))
     }
 }
 

@@ -22,8 +22,8 @@ pub(crate) trait Param: Parameter {
 
 /// Implements the part that all kinds share. `$self.schema_of()` gives the rest of the schema.
 macro_rules! parameter {
-    ($kind:ident $(<$generic:ident>)?) => {
-        impl $(<$generic: Copy + Sync + 'static>)? Parameter for $kind $(<$generic>)? {
+    ($kind:ident $(<$generic:ident $(: $first:ident $(+ $more:ident)*)?>)?) => {
+        impl $(<$generic: $($first $(+ $more)* +)? 'static>)? Parameter for $kind $(<$generic>)? {
             fn name(&self) -> &'static str {
                 self.name
             }

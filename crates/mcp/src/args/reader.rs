@@ -156,12 +156,11 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    const SECONDS: Integer = Integer { name: "seconds", about: "", min: 1, max: 100, default: None };
-    const FORCE: Flag = Flag { name: "force", about: "", default: None };
+    const SECONDS: Integer = Integer::new("seconds", "", 1..=100);
+    const FORCE: Flag = Flag::new("force", "");
     const MODE: FileMode = FileMode { name: "mode", about: "", default: "0644" };
     const ENV: Env = Env { name: "env", about: "" };
-    const WORD: Choice<u8> =
-        Choice { name: "word", about: "", words: &[("one", 1), ("two", 2)], default: None, otherwise: None };
+    const WORD: Choice<u8> = Choice::new("word", "", &[("one", 1), ("two", 2)]);
     const SLOTS: &[Slot] = &[
         Slot::Required(&SECONDS),
         Slot::Optional(&FORCE),

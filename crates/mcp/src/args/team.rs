@@ -1,40 +1,17 @@
-//! Parameters of `team`: team names and roles. Problems describe the form of names, schemas do not, because every
-//! client pays for schemas.
+//! Parameters of `team`: roles. Problems describe the form of names, schemas do not, because every client pays for
+//! schemas.
 
-use agentiso_core::team::{RoleName, TeamName};
 use agentiso_daemon::RoleRequest;
 use serde_json::{Map, Value, json};
 
 use super::lists::{each, field, object, unknown};
+use super::names::ROLE_NAME;
 use super::param::{Param, Parameter, parameter};
 use super::values::{Text, Texts};
-use super::words::string;
 
 /// Bytes of a text about a member: every card and the ledger hold it.
 const MAX_WORDS: usize = 4096;
 const MAX_SKILLS: usize = 50;
-
-/// The name of a team.
-pub(crate) struct Team {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
-}
-
-impl Team {
-    fn schema_of(&self) -> Value {
-        json!({ "type": "string" })
-    }
-}
-
-parameter!(Team);
-
-impl Param for Team {
-    type Output = TeamName;
-
-    fn parse(&self, value: Value) -> Result<TeamName, Vec<String>> {
-        TeamName::parse(&string(value)?).map_err(|problem| vec![format!("is not a valid name: {problem}")])
-    }
-}
 
 /// The members that a team is to have.
 pub(crate) struct Roles {
@@ -77,7 +54,7 @@ fn role(value: Value) -> Result<RoleRequest, Vec<String>> {
     const SKILLS: Texts = Texts { name: "skills", about: "", max_items: MAX_SKILLS, max: MAX_WORDS };
     let mut object = object(value)?;
     let mut problems = Vec::new();
-    let name = field(&mut object, &RoleNameParam, &mut problems);
+    let name = field(&mut object, &ROLE_NAME, &mut problems);
     let role = field(&mut object, &words("role"), &mut problems);
     let skills = field(&mut object, &SKILLS, &mut problems);
     let description = field(&mut object, &words("description"), &mut problems);
@@ -96,26 +73,6 @@ fn role(value: Value) -> Result<RoleRequest, Vec<String>> {
         })
     })();
     read.filter(|_| problems.is_empty()).ok_or(problems)
-}
-
-struct RoleNameParam;
-
-impl Parameter for RoleNameParam {
-    fn name(&self) -> &'static str {
-        "name"
-    }
-
-    fn schema(&self) -> Map<String, Value> {
-        Map::new()
-    }
-}
-
-impl Param for RoleNameParam {
-    type Output = RoleName;
-
-    fn parse(&self, value: Value) -> Result<RoleName, Vec<String>> {
-        RoleName::parse(&string(value)?).map_err(|problem| vec![format!("is not a valid name: {problem}")])
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Parameters that hold plain values: numbers, booleans, text, words, permissions, variables.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use agentiso_core::env::{self, EnvError};
 use agentiso_core::suggest::nearest;
 use serde_json::{Map, Value, json};
 
+use super::lists::{all, spaced};
 use super::param::{Param, Parameter, parameter};
 use super::words::{describe, echo, kind, string};
 
@@ -21,6 +23,14 @@ pub(crate) struct Integer {
 impl Integer {
     /// No fixed bound: the configuration has one, and its refusal names it.
     pub(crate) const OPEN: u64 = u32::MAX as u64;
+
+    pub(crate) const fn new(name: &'static str, about: &'static str, bounds: RangeInclusive<u64>) -> Self {
+        Self { name, about, min: *bounds.start(), max: *bounds.end(), default: None }
+    }
+
+    pub(crate) const fn default(self, default: u64) -> Self {
+        Self { default: Some(default), ..self }
+    }
 
     fn schema_of(&self) -> Value {
         let mut schema = json!({ "type": "integer", "minimum": self.min });
@@ -75,6 +85,14 @@ pub(crate) struct Flag {
 }
 
 impl Flag {
+    pub(crate) const fn new(name: &'static str, about: &'static str) -> Self {
+        Self { name, about, default: None }
+    }
+
+    pub(crate) const fn default(self, default: bool) -> Self {
+        Self { default: Some(default), ..self }
+    }
+
     fn schema_of(&self) -> Value {
         match self.default {
             Some(default) => json!({ "type": "boolean", "default": default }),
@@ -104,6 +122,11 @@ pub(crate) struct Text {
 }
 
 impl Text {
+    /// A text that is not empty and has no NUL byte.
+    pub(crate) const fn new(name: &'static str, about: &'static str, max: usize) -> Self {
+        Self { name, about, min: 1, max, nul: false }
+    }
+
     fn schema_of(&self) -> Value {
         // The schema does not say that most texts must not be empty: it is obvious, and every client pays for the list.
         json!({ "type": "string" })
@@ -158,18 +181,8 @@ impl Param for Texts {
             let problem = format!("has {} entries; at most {} are allowed", items.len(), self.max_items);
             return Err(vec![problem]);
         }
-        let one = Text { name: self.name, about: self.about, min: 1, max: self.max, nul: false };
-        let mut texts = Vec::with_capacity(items.len());
-        let mut problems = Vec::new();
-        for (index, item) in items.into_iter().enumerate() {
-            match one.parse(item) {
-                Ok(text) => texts.push(text),
-                Err(found) => {
-                    problems.extend(found.into_iter().map(|problem| format!("[{index}] {problem}")));
-                }
-            }
-        }
-        if problems.is_empty() { Ok(texts) } else { Err(problems) }
+        let one = Text::new(self.name, self.about, self.max);
+        all(items, |item| one.parse(item).map_err(spaced))
     }
 }
 
@@ -184,6 +197,18 @@ pub(crate) struct Choice<T: 'static> {
 }
 
 impl<T: Copy> Choice<T> {
+    pub(crate) const fn new(
+        name: &'static str,
+        about: &'static str,
+        words: &'static [(&'static str, T)],
+    ) -> Self {
+        Self { name, about, words, default: None, otherwise: None }
+    }
+
+    pub(crate) const fn default(self, default: &'static str) -> Self {
+        Self { default: Some(default), ..self }
+    }
+
     fn listed(&self) -> String {
         self.words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ")
     }
@@ -198,7 +223,7 @@ impl<T: Copy> Choice<T> {
     }
 }
 
-parameter!(Choice<T>);
+parameter!(Choice<T: Copy + Sync>);
 
 impl<T: Copy + Sync + 'static> Param for Choice<T> {
     type Output = T;

@@ -5,7 +5,7 @@ use super::words::{Words, text};
 use crate::args::{Invalid, NewName, Reader, Slot, Text};
 
 const REPOSITORY: Text = text("repository", "URL of the git repository to build.");
-const NAME: NewName = NewName { name: "name", about: "Name of the workspace, to find it again." };
+const NAME: NewName = NewName::new("name", "Name of the workspace, to find it again.");
 const SETUP: Text = text("setup", "What must be installed, in words or as commands.");
 
 pub(crate) const PROMPT: Prompt = Prompt {

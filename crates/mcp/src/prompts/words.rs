@@ -9,9 +9,9 @@ use crate::profile::Profile;
 const MAX_TEXT: usize = 16 * 1024;
 
 pub(super) const WORKSPACE: Workspace =
-    Workspace { name: "workspace", about: "Workspace to work in. Default: a new one." };
+    Workspace::new("workspace", "Workspace to work in. Default: a new one.");
 pub(super) const SNAPSHOT: Snapshot =
-    Snapshot { name: "snapshot", about: "Its snapshot to start from. Default: a new one." };
+    Snapshot::new("snapshot", "Its snapshot to start from. Default: a new one.");
 
 /// A free text.
 pub(super) const fn text(name: &'static str, about: &'static str) -> Text {

@@ -22,24 +22,16 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// One day.
 pub(super) const MAX_SECS: u64 = 86_400;
 
-pub(super) const COMMAND: Text = Text {
-    name: "command",
-    about: "Run by /bin/sh -c as root, with empty stdin.",
-    min: 1,
-    max: MAX_COMMAND,
-    nul: false,
-};
-pub(super) const WORKDIR: GuestFile =
-    GuestFile { name: "workdir", about: "Directory to run in. Default: /root." };
+pub(super) const COMMAND: Text =
+    Text::new("command", "Run by /bin/sh -c as root, with empty stdin.", MAX_COMMAND);
+pub(super) const WORKDIR: GuestFile = GuestFile::new("workdir", "Directory to run in. Default: /root.");
 pub(super) const ENV: Env =
     Env { name: "env", about: "Variables. PATH, IFS, ENV, BASH_ENV and LD_* are refused." };
-pub(super) const MAX_OUTPUT_BYTES: Integer = Integer {
-    name: "max_output_bytes",
-    about: "First bytes of stdout and of stderr to return. Default: about 10 KB, start and end.",
-    min: 1,
-    max: MAX_OUTPUT,
-    default: None,
-};
+pub(super) const MAX_OUTPUT_BYTES: Integer = Integer::new(
+    "max_output_bytes",
+    "First bytes of stdout and of stderr to return. Default: about 10 KB, start and end.",
+    1..=MAX_OUTPUT,
+);
 
 /// Advice on getting more output of a command that has ended.
 pub(super) const REST: [&str; 2] =

@@ -22,20 +22,14 @@ use crate::truncate::Budget;
 
 const DEFAULT_TIMEOUT_SECS: u64 = 120;
 
-const TIMEOUT_SECS: Integer = Integer {
-    name: "timeout_secs",
-    about: "Kill it and everything it started after this time.",
-    min: 1,
-    max: MAX_SECS,
-    default: Some(DEFAULT_TIMEOUT_SECS),
-};
-const BACKGROUND_AFTER: Integer = Integer {
-    name: "background_after_secs",
-    about: "After this time, return job_id and the output so far; the command continues in the background.",
-    min: 1,
-    max: MAX_SECS,
-    default: None,
-};
+const TIMEOUT_SECS: Integer =
+    Integer::new("timeout_secs", "Kill it and everything it started after this time.", 1..=MAX_SECS)
+        .default(DEFAULT_TIMEOUT_SECS);
+const BACKGROUND_AFTER: Integer = Integer::new(
+    "background_after_secs",
+    "After this time, return job_id and the output so far; the command continues in the background.",
+    1..=MAX_SECS,
+);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "exec",

@@ -21,18 +21,12 @@ enum Action {
     List,
 }
 
-const ACTION: Choice<Action> = Choice {
-    name: "action",
-    about: "start needs command; poll and kill need job_id.",
-    words: &[
-        ("start", Action::Start),
-        ("poll", Action::Poll),
-        ("kill", Action::Kill),
-        ("list", Action::List),
-    ],
-    default: Some("start"),
-    otherwise: None,
-};
+const ACTION: Choice<Action> = Choice::new(
+    "action",
+    "start needs command; poll and kill need job_id.",
+    &[("start", Action::Start), ("poll", Action::Poll), ("kill", Action::Kill), ("list", Action::List)],
+)
+.default("start");
 
 pub(crate) const TOOL: Tool = Tool {
     name: "exec_background",

@@ -30,13 +30,9 @@ const COMMANDS: Commands = Commands {
     max_items: MAX_WORKSPACES,
     max: MAX_COMMAND,
 };
-const TIMEOUT_SECS: Integer = Integer {
-    name: "timeout_secs",
-    about: "Kill each command after this time.",
-    min: 1,
-    max: MAX_SECS,
-    default: Some(DEFAULT_TIMEOUT_SECS),
-};
+const TIMEOUT_SECS: Integer =
+    Integer::new("timeout_secs", "Kill each command after this time.", 1..=MAX_SECS)
+        .default(DEFAULT_TIMEOUT_SECS);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "exec_parallel",

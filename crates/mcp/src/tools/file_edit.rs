@@ -15,20 +15,13 @@ use crate::registry::{Call, Hints, Running, Tool};
 const MAX_SEARCHED: u64 = 1 << 20;
 
 const OLD: Text = Text {
-    name: "old_string",
-    about: "Text to replace, exactly as in the file.",
-    min: 1,
-    max: MAX_FILE as usize,
     nul: true,
+    ..Text::new("old_string", "Text to replace, exactly as in the file.", MAX_FILE as usize)
 };
 const NEW: Text =
-    Text { name: "new_string", about: "Replacement text.", min: 0, max: MAX_FILE as usize, nul: true };
+    Text { min: 0, nul: true, ..Text::new("new_string", "Replacement text.", MAX_FILE as usize) };
 
-const ALL: Flag = Flag {
-    name: "replace_all",
-    about: "Replace every occurrence instead of the first.",
-    default: Some(false),
-};
+const ALL: Flag = Flag::new("replace_all", "Replace every occurrence instead of the first.").default(false);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "file_edit",

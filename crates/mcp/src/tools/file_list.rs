@@ -10,20 +10,10 @@ use crate::answer::Answer;
 use crate::args::{Integer, Invalid, Reader, Slot, Text};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const DEPTH: Integer = Integer {
-    name: "depth",
-    about: "Levels of directories to list; below the first, name is a path.",
-    min: 1,
-    max: 64,
-    default: Some(1),
-};
-const GLOB: Text = Text {
-    name: "glob",
-    about: "Only matching entries, such as *.rs, or src/**/*.rs with depth.",
-    min: 1,
-    max: 1024,
-    nul: false,
-};
+const DEPTH: Integer =
+    Integer::new("depth", "Levels of directories to list; below the first, name is a path.", 1..=64)
+        .default(1);
+const GLOB: Text = Text::new("glob", "Only matching entries, such as *.rs, or src/**/*.rs with depth.", 1024);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "file_list",

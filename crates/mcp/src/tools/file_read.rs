@@ -15,15 +15,8 @@ use crate::truncate::unfinished;
 /// No file system of a guest has larger files.
 const MAX_OFFSET: u64 = 16 << 40;
 
-const OFFSET: Integer =
-    Integer { name: "offset", about: "Byte to start at.", min: 0, max: MAX_OFFSET, default: Some(0) };
-const LIMIT: Integer = Integer {
-    name: "limit",
-    about: "Bytes to read. Default: to the end.",
-    min: 1,
-    max: MAX_FILE,
-    default: None,
-};
+const OFFSET: Integer = Integer::new("offset", "Byte to start at.", 0..=MAX_OFFSET).default(0);
+const LIMIT: Integer = Integer::new("limit", "Bytes to read. Default: to the end.", 1..=MAX_FILE);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "file_read",

@@ -5,13 +5,11 @@ use super::transfers::{self, Direction, GUEST_PATH, HOST_PATH};
 use crate::args::{Choice, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const DIRECTION: Choice<Direction> = Choice {
-    name: "direction",
-    about: "upload: host to workspace.",
-    words: &[("upload", Direction::Upload), ("download", Direction::Download)],
-    default: None,
-    otherwise: None,
-};
+const DIRECTION: Choice<Direction> = Choice::new(
+    "direction",
+    "upload: host to workspace.",
+    &[("upload", Direction::Upload), ("download", Direction::Download)],
+);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "file_transfer",

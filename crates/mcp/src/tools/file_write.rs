@@ -12,7 +12,7 @@ use crate::registry::{Call, Hints, Running, Tool};
 const DEFAULT_MODE: u32 = 0o644;
 
 const CONTENT: Text =
-    Text { name: "content", about: "The complete new content.", min: 0, max: MAX_FILE as usize, nul: true };
+    Text { min: 0, nul: true, ..Text::new("content", "The complete new content.", MAX_FILE as usize) };
 const MODE: FileMode =
     FileMode { name: "mode", about: "Permissions in octal, such as \"0755\" for a script.", default: "0644" };
 

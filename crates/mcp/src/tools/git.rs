@@ -10,7 +10,7 @@ const DEFAULT_REPO: &str = "/workspace";
 /// Bytes of a commit message, which is passed on a command line, quoted.
 pub(super) const MAX_MESSAGE: usize = 16 * 1024;
 
-pub(super) const REPO: GuestFile = GuestFile { name: "path", about: "Repository path. Default: /workspace." };
+pub(super) const REPO: GuestFile = GuestFile::new("path", "Repository path. Default: /workspace.");
 
 pub(super) fn repo(path: Option<GuestPath>) -> Option<GuestPath> {
     path.or_else(|| GuestPath::parse(DEFAULT_REPO).ok())

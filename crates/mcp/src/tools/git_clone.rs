@@ -9,19 +9,13 @@ use super::git::{REPO, repo};
 use super::shared::WORKSPACE;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
-use crate::args::{GitWord, GuestFile, Integer, Invalid, Reader, Slot};
+use crate::args::{GuestFile, Integer, Invalid, Reader, Slot, Word};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const URL: GitWord<GitUrl> = GitWord::url("url", "https, http, git or ssh URL, or user@host:path.");
-const PATH: GuestFile = GuestFile { about: "Must be absent or empty. Default: /workspace.", ..REPO };
-const BRANCH: GitWord<BranchName> = GitWord::branch("Branch or tag. Default: the remote's.");
-const DEPTH: Integer = Integer {
-    name: "depth",
-    about: "Commits to fetch. Default: all.",
-    min: 1,
-    max: 1_000_000,
-    default: None,
-};
+const URL: Word<GitUrl> = Word::url("url", "https, http, git or ssh URL, or user@host:path.");
+const PATH: GuestFile = GuestFile::new(REPO.name, "Must be absent or empty. Default: /workspace.");
+const BRANCH: Word<BranchName> = Word::branch("Branch or tag. Default: the remote's.");
+const DEPTH: Integer = Integer::new("depth", "Commits to fetch. Default: all.", 1..=1_000_000);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "git_clone",

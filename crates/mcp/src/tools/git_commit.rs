@@ -8,14 +8,13 @@ use super::git::{MAX_MESSAGE, REPO, repo};
 use super::shared::WORKSPACE;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
-use crate::args::{Flag, GitWord, Invalid, Reader, Slot, Text};
+use crate::args::{Flag, Invalid, Reader, Slot, Text, Word};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const MESSAGE: Text =
-    Text { name: "message", about: "The commit message.", min: 1, max: MAX_MESSAGE, nul: false };
-const ADD_ALL: Flag = Flag { name: "add_all", about: "Stage all changes first.", default: Some(true) };
-const AUTHOR_NAME: GitWord<String> = GitWord::author("author_name", "Used together with author_email.");
-const AUTHOR_EMAIL: GitWord<String> = GitWord::author("author_email", "Used together with author_name.");
+const MESSAGE: Text = Text::new("message", "The commit message.", MAX_MESSAGE);
+const ADD_ALL: Flag = Flag::new("add_all", "Stage all changes first.").default(true);
+const AUTHOR_NAME: Word<String> = Word::author("author_name", "Used together with author_email.");
+const AUTHOR_EMAIL: Word<String> = Word::author("author_email", "Used together with author_name.");
 
 pub(crate) const TOOL: Tool = Tool {
     name: "git_commit",

@@ -9,7 +9,7 @@ use super::git::{REPO, repo};
 use super::shared::WORKSPACE;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
-use crate::args::{Flag, GitWord, Integer, Invalid, Reader, Slot};
+use crate::args::{Flag, Integer, Invalid, Reader, Slot, Word};
 use crate::registry::{Call, Hints, Running, Tool};
 
 /// With the characters that JSON adds, an answer stays below 50,000 characters, the limit for default sizes.
@@ -18,16 +18,11 @@ const DEFAULT_BYTES: u64 = 40_000;
 /// Half of what the guest keeps of a stream.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-const STAGED: Flag = Flag { name: "staged", about: "Show staged changes.", default: Some(false) };
-const STAT: Flag = Flag { name: "stat", about: "Show a diffstat.", default: Some(false) };
-const FILE_PATH: GitWord<RepoFile> = GitWord::file("file_path", "Only this file or directory.");
-const LIMIT: Integer = Integer {
-    name: "max_bytes",
-    about: "Maximum bytes to return.",
-    min: 1,
-    max: MAX_BYTES,
-    default: Some(DEFAULT_BYTES),
-};
+const STAGED: Flag = Flag::new("staged", "Show staged changes.").default(false);
+const STAT: Flag = Flag::new("stat", "Show a diffstat.").default(false);
+const FILE_PATH: Word<RepoFile> = Word::file("file_path", "Only this file or directory.");
+const LIMIT: Integer =
+    Integer::new("max_bytes", "Maximum bytes to return.", 1..=MAX_BYTES).default(DEFAULT_BYTES);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "git_diff",

@@ -11,22 +11,17 @@ use super::git::{REPO, repo};
 use super::shared::WORKSPACE;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
-use crate::args::{Flag, GitWord, Integer, Invalid, Reader, Slot};
+use crate::args::{Flag, Integer, Invalid, Reader, Slot, Word};
 use crate::registry::{Call, Hints, Running, Tool};
 
 const DEFAULT_TIMEOUT_SECS: u64 = 120;
 
-const REMOTE: GitWord<Remote> = GitWord::remote("Name or URL of the remote.");
-const BRANCH: GitWord<BranchName> = GitWord::branch("Default: the current branch.");
-const FORCE: Flag = Flag { name: "force", about: "Overwrite the remote's branch.", default: Some(false) };
-const SET_UPSTREAM: Flag = Flag { name: "set_upstream", about: "Set it as upstream.", default: Some(false) };
-const TIMEOUT_SECS: Integer = Integer {
-    name: "timeout_secs",
-    about: "Time limit in seconds.",
-    min: 1,
-    max: 3600,
-    default: Some(DEFAULT_TIMEOUT_SECS),
-};
+const REMOTE: Word<Remote> = Word::remote("Name or URL of the remote.");
+const BRANCH: Word<BranchName> = Word::branch("Default: the current branch.");
+const FORCE: Flag = Flag::new("force", "Overwrite the remote's branch.").default(false);
+const SET_UPSTREAM: Flag = Flag::new("set_upstream", "Set it as upstream.").default(false);
+const TIMEOUT_SECS: Integer =
+    Integer::new("timeout_secs", "Time limit in seconds.", 1..=3600).default(DEFAULT_TIMEOUT_SECS);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "git_push",

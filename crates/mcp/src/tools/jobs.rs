@@ -17,31 +17,18 @@ pub(super) const KILL: u64 = 9;
 /// More bytes than a job prints in the lifetime of a VM.
 const MAX_OFFSET: u64 = 16 << 40;
 
-pub(super) const JOB_ID: Integer =
-    Integer { name: "job_id", about: "Job id returned by start.", min: 1, max: Integer::OPEN, default: None };
-pub(super) const SIGNAL: Integer =
-    Integer { name: "signal", about: "kill: signal number.", min: 1, max: 31, default: Some(KILL) };
-pub(super) const STDOUT_OFFSET: Integer = Integer {
-    name: "stdout_offset",
-    about: "poll: bytes to skip. Pass stdout_bytes of the last poll to get only new output.",
-    min: 0,
-    max: MAX_OFFSET,
-    default: Some(0),
-};
-pub(super) const STDERR_OFFSET: Integer = Integer {
-    name: "stderr_offset",
-    about: "poll: the same for stderr.",
-    min: 0,
-    max: MAX_OFFSET,
-    default: Some(0),
-};
-pub(super) const WAIT_SECS: Integer = Integer {
-    name: "wait_secs",
-    about: "poll: wait up to this long for the job to end.",
-    min: 0,
-    max: 60,
-    default: Some(0),
-};
+pub(super) const JOB_ID: Integer = Integer::new("job_id", "Job id returned by start.", 1..=Integer::OPEN);
+pub(super) const SIGNAL: Integer = Integer::new("signal", "kill: signal number.", 1..=31).default(KILL);
+pub(super) const STDOUT_OFFSET: Integer = Integer::new(
+    "stdout_offset",
+    "poll: bytes to skip. Pass stdout_bytes of the last poll to get only new output.",
+    0..=MAX_OFFSET,
+)
+.default(0);
+pub(super) const STDERR_OFFSET: Integer =
+    Integer::new("stderr_offset", "poll: the same for stderr.", 0..=MAX_OFFSET).default(0);
+pub(super) const WAIT_SECS: Integer =
+    Integer::new("wait_secs", "poll: wait up to this long for the job to end.", 0..=60).default(0);
 
 /// A poll of one job.
 pub(super) struct Poll {

@@ -12,16 +12,12 @@ use crate::registry::{Call, Hints, Running, Tool};
 /// A domain has at most 253 bytes, and ports may follow.
 const MAX_RULE: usize = 512;
 
-const ALLOW_INTERNET: Flag = Flag {
-    name: "allow_internet",
-    about: "Allow all public addresses. Private, host and metadata addresses stay blocked.",
-    default: None,
-};
-const ALLOW_INTER_VM: Flag = Flag {
-    name: "allow_inter_vm",
-    about: "Allow other workspaces that also set it, by address or name.",
-    default: None,
-};
+const ALLOW_INTERNET: Flag = Flag::new(
+    "allow_internet",
+    "Allow all public addresses. Private, host and metadata addresses stay blocked.",
+);
+const ALLOW_INTER_VM: Flag =
+    Flag::new("allow_inter_vm", "Allow other workspaces that also set it, by address or name.");
 const ALLOWED_PORTS: Ports =
     Ports { name: "allowed_ports", about: "TCP ports that other workspaces may connect to. Empty: all." };
 const ALLOW_DOMAINS: Texts = Texts {
@@ -44,13 +40,8 @@ const ALLOW_CIDRS: Texts = Texts {
 };
 const DENY_CIDRS: Texts =
     Texts { name: "deny_cidrs", about: "Addresses to block.", max_items: MAX_RULES, max: MAX_RULE };
-const BANDWIDTH_MBPS: Integer = Integer {
-    name: "bandwidth_mbps",
-    about: "Limit each way. 0: no limit.",
-    min: 0,
-    max: MAX_BANDWIDTH_MBPS as u64,
-    default: None,
-};
+const BANDWIDTH_MBPS: Integer =
+    Integer::new("bandwidth_mbps", "Limit each way. 0: no limit.", 0..=MAX_BANDWIDTH_MBPS as u64);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "network_policy",

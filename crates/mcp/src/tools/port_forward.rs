@@ -18,27 +18,15 @@ enum Action {
     Remove,
 }
 
-const ACTION: Choice<Action> = Choice {
-    name: "action",
-    about: "What to do.",
-    words: &[("add", Action::Add), ("remove", Action::Remove)],
-    default: Some("add"),
-    otherwise: None,
-};
-pub(super) const GUEST_PORT: Integer = Integer {
-    name: "guest_port",
-    about: "TCP port inside the workspace.",
-    min: 1,
-    max: u16::MAX as u64,
-    default: None,
-};
-const HOST_PORT: Integer = Integer {
-    name: "host_port",
-    about: "add: host port on 127.0.0.1. Default: a free one.",
-    min: LEAST_HOST_PORT,
-    max: u16::MAX as u64,
-    default: None,
-};
+const ACTION: Choice<Action> =
+    Choice::new("action", "What to do.", &[("add", Action::Add), ("remove", Action::Remove)]).default("add");
+pub(super) const GUEST_PORT: Integer =
+    Integer::new("guest_port", "TCP port inside the workspace.", 1..=u16::MAX as u64);
+const HOST_PORT: Integer = Integer::new(
+    "host_port",
+    "add: host port on 127.0.0.1. Default: a free one.",
+    LEAST_HOST_PORT..=u16::MAX as u64,
+);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "port_forward",

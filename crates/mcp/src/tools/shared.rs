@@ -12,9 +12,9 @@ pub(crate) const MAX_FILE: u64 = 32 * 1024 * 1024;
 /// The kernel limits a single argument, such as the text after `sh -c`, to 32 pages.
 pub(super) const MAX_COMMAND: usize = 128 * 1024 - 1;
 
-pub(super) const WORKSPACE: Workspace = Workspace { name: "workspace_id", about: "Its name or UUID." };
+pub(super) const WORKSPACE: Workspace = Workspace::new("workspace_id", "Its name or UUID.");
 
-pub(super) const PATH: GuestFile = GuestFile { name: "path", about: "Absolute path." };
+pub(super) const PATH: GuestFile = GuestFile::new("path", "Absolute path.");
 
 /// A failure of a file tool: it names the path, and has a hint for refusals of the guest.
 pub(crate) fn file_failure(error: OpError, path: &GuestPath) -> Failure {

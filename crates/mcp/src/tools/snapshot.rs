@@ -19,20 +19,18 @@ enum Action {
     Diff,
 }
 
-const ACTION: Choice<Action> = Choice {
-    name: "action",
-    about: "diff: what changed since the snapshot.",
-    words: &[
+const ACTION: Choice<Action> = Choice::new(
+    "action",
+    "diff: what changed since the snapshot.",
+    &[
         ("create", Action::Create),
         ("restore", Action::Restore),
         ("list", Action::List),
         ("delete", Action::Delete),
         ("diff", Action::Diff),
     ],
-    default: None,
-    otherwise: None,
-};
-const NAME: Snapshot = Snapshot { name: "name", about: "Snapshot name. Required except for list." };
+);
+const NAME: Snapshot = Snapshot::new("name", "Snapshot name. Required except for list.");
 const MEMORY: Flag = Flag {
     about: "create: save memory too, so that restore and fork bring back running processes.",
     ..INCLUDE_MEMORY

@@ -14,19 +14,19 @@ use crate::registry::Call;
 const MAX_PATHS: usize = 200;
 
 /// The snapshot parameter of tools that do one action.
-pub(super) const SNAPSHOT_NAME: Snapshot = Snapshot { name: "snapshot_name", about: "Name of the snapshot." };
+pub(super) const SNAPSHOT_NAME: Snapshot = Snapshot::new("snapshot_name", "Name of the snapshot.");
 
-pub(super) const NEW_NAME: Snapshot = Snapshot {
-    name: "name",
-    about: "Name of the new snapshot, unique in the workspace: letters, digits, '.', '_' or '-'.",
-};
+pub(super) const NEW_NAME: Snapshot = Snapshot::new(
+    "name",
+    "Name of the new snapshot, unique in the workspace: letters, digits, '.', '_' or '-'.",
+);
 
 /// The two names above are mixed up easily, so each tool also accepts the other.
-pub(super) const ALIAS_NAME: Snapshot = Snapshot { name: "name", about: SNAPSHOT_NAME.about };
-pub(super) const ALIAS_SNAPSHOT_NAME: Snapshot = Snapshot { name: "snapshot_name", about: NEW_NAME.about };
+pub(super) const ALIAS_NAME: Snapshot = Snapshot::new("name", SNAPSHOT_NAME.about);
+pub(super) const ALIAS_SNAPSHOT_NAME: Snapshot = Snapshot::new("snapshot_name", NEW_NAME.about);
 
 pub(super) const INCLUDE_MEMORY: Flag =
-    Flag { name: "include_memory", about: "Save memory and running processes too.", default: Some(false) };
+    Flag::new("include_memory", "Save memory and running processes too.").default(false);
 
 pub(super) async fn create(
     call: &Call,

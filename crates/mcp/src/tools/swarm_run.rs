@@ -25,9 +25,8 @@ const MAX_SHARED_CONTEXT: usize = 1024 * 1024;
 /// Advice on getting more of a worker's output.
 const REST: [&str; 2] = ["for more, have the task commit it as a file, or set cleanup to false"; 2];
 
-const GOLDEN: Workspace =
-    Workspace { name: "golden_workspace", about: "Workspace to fork the workers from." };
-const SNAPSHOT_NAME: Snapshot = Snapshot { name: "snapshot_name", about: "Its snapshot to fork." };
+const GOLDEN: Workspace = Workspace::new("golden_workspace", "Workspace to fork the workers from.");
+const SNAPSHOT_NAME: Snapshot = Snapshot::new("snapshot_name", "Its snapshot to fork.");
 const TASKS: Tasks = Tasks {
     name: "tasks",
     about: "Commands to run, each in its own fork. Default workdir: /workspace.",
@@ -35,45 +34,26 @@ const TASKS: Tasks = Tasks {
     max_command: MAX_COMMAND,
 };
 const ENV_VARS: Env = Env { name: "env_vars", about: "Variables for all tasks." };
-const MERGE_STRATEGY: Choice<Strategy> = Choice {
-    name: "merge_strategy",
-    about: "Merge commits of successful tasks, as workspace_merge does.",
-    words: STRATEGIES,
-    default: None,
-    otherwise: None,
-};
-const MERGE_TARGET: Workspace = Workspace { name: "merge_target", about: "Default: golden_workspace." };
-const MAX_PARALLEL: Integer = Integer {
-    name: "max_parallel",
-    about: "Tasks to run at once.",
-    min: 1,
-    max: MAX_TASKS as u64,
-    default: Some(DEFAULT_PARALLEL),
-};
-const TIMEOUT_SECS: Integer = Integer {
-    name: "timeout_secs",
-    about: "Time limit per task.",
-    min: 1,
-    max: 86_400,
-    default: Some(DEFAULT_TIMEOUT_SECS),
-};
-const CLEANUP: Flag = Flag { name: "cleanup", about: "Destroy the workers.", default: Some(true) };
-const ALLOW_INTERNET: Flag =
-    Flag { name: "allow_internet", about: "Default: like golden_workspace.", default: None };
+const MERGE_STRATEGY: Choice<Strategy> =
+    Choice::new("merge_strategy", "Merge commits of successful tasks, as workspace_merge does.", STRATEGIES);
+const MERGE_TARGET: Workspace = Workspace::new("merge_target", "Default: golden_workspace.");
+const MAX_PARALLEL: Integer =
+    Integer::new("max_parallel", "Tasks to run at once.", 1..=MAX_TASKS as u64).default(DEFAULT_PARALLEL);
+const TIMEOUT_SECS: Integer =
+    Integer::new("timeout_secs", "Time limit per task.", 1..=86_400).default(DEFAULT_TIMEOUT_SECS);
+const CLEANUP: Flag = Flag::new("cleanup", "Destroy the workers.").default(true);
+const ALLOW_INTERNET: Flag = Flag::new("allow_internet", "Default: like golden_workspace.");
 const VAULT_CONTEXT: VaultQueries = VaultQueries {
     name: "vault_context",
     about: "Notes for all tasks, as {kind: search or read, query}. Ignored without a vault.",
     max: MAX_TASKS,
 };
 const SHARED_CONTEXT: Text = Text {
-    name: "shared_context",
-    about: "Text for all tasks, in the file $SHARED_CONTEXT.",
     min: 0,
-    max: MAX_SHARED_CONTEXT,
     nul: true,
+    ..Text::new("shared_context", "Text for all tasks, in the file $SHARED_CONTEXT.", MAX_SHARED_CONTEXT)
 };
-const MCP_BRIDGE: Flag =
-    Flag { name: "mcp_bridge", about: "Let each worker use MCP on itself.", default: Some(false) };
+const MCP_BRIDGE: Flag = Flag::new("mcp_bridge", "Let each worker use MCP on itself.").default(false);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "swarm_run",

@@ -13,15 +13,10 @@ use crate::answer::{Answer, Failure};
 use crate::args::{GuestFile, Invalid, Reader, Text};
 use crate::registry::{Call, Running};
 
-pub(super) const HOST_PATH: Text = Text {
-    name: "host_path",
-    about: "Path in the transfer directory, relative to it or absolute.",
-    min: 1,
-    max: MAX_PATH_LEN,
-    nul: false,
-};
+pub(super) const HOST_PATH: Text =
+    Text::new("host_path", "Path in the transfer directory, relative to it or absolute.", MAX_PATH_LEN);
 pub(super) const GUEST_PATH: GuestFile =
-    GuestFile { name: "guest_path", about: "Absolute path; missing directories are created." };
+    GuestFile::new("guest_path", "Absolute path; missing directories are created.");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {

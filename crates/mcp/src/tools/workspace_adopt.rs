@@ -10,12 +10,9 @@ use crate::args::{Flag, Invalid, Reader, Slot, Workspace};
 use crate::registry::{Call, Hints, Running, Tool};
 
 const WORKSPACE: Workspace =
-    Workspace { name: "workspace_id", about: "Name or UUID. Default: all without a live owner." };
-const FORCE: Flag = Flag {
-    name: "force",
-    about: "Also from a connected session that made no call for 60 s.",
-    default: Some(false),
-};
+    Workspace::new("workspace_id", "Name or UUID. Default: all without a live owner.");
+const FORCE: Flag =
+    Flag::new("force", "Also from a connected session that made no call for 60 s.").default(false);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_adopt",

@@ -11,34 +11,14 @@ use crate::answer::Answer;
 use crate::args::{Flag, Image, Integer, Invalid, NewName, Policy, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const NAME: NewName = NewName { name: "name", about: "Unique name. Default: generated." };
-const BASE_IMAGE: Image = Image { name: "base_image", about: "Base image. Default: as configured." };
-const VCPUS: Integer = Integer {
-    name: "vcpus",
-    about: "Virtual CPUs. Default: as configured.",
-    min: 1,
-    max: Integer::OPEN,
-    default: None,
-};
-const MEMORY_MB: Integer = Integer {
-    name: "memory_mb",
-    about: "Memory in MB. Default: as configured.",
-    min: MIN_MEMORY_MB as u64,
-    max: Integer::OPEN,
-    default: None,
-};
-const DISK_GB: Integer = Integer {
-    name: "disk_gb",
-    about: "Disk in GB. Default: as configured.",
-    min: 1,
-    max: Integer::OPEN,
-    default: None,
-};
-const ALLOW_INTERNET: Flag = Flag {
-    name: "allow_internet",
-    about: "Allow internet access. Default: as configured, normally off.",
-    default: None,
-};
+const NAME: NewName = NewName::new("name", "Unique name. Default: generated.");
+const BASE_IMAGE: Image = Image::new("base_image", "Base image. Default: as configured.");
+const VCPUS: Integer = Integer::new("vcpus", "Virtual CPUs. Default: as configured.", 1..=Integer::OPEN);
+const MEMORY_MB: Integer =
+    Integer::new("memory_mb", "Memory in MB. Default: as configured.", MIN_MEMORY_MB as u64..=Integer::OPEN);
+const DISK_GB: Integer = Integer::new("disk_gb", "Disk in GB. Default: as configured.", 1..=Integer::OPEN);
+const ALLOW_INTERNET: Flag =
+    Flag::new("allow_internet", "Allow internet access. Default: as configured, normally off.");
 
 const NETWORK_POLICY: Policy =
     Policy { name: "network_policy", about: "Initial fields of network_policy, such as allow_domains." };

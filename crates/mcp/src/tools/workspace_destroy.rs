@@ -8,11 +8,8 @@ use crate::answer::Answer;
 use crate::args::{Flag, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const FORCE: Flag = Flag {
-    name: "force",
-    about: "Also if its session is connected but made no call for 60 s.",
-    default: Some(false),
-};
+const FORCE: Flag =
+    Flag::new("force", "Also if its session is connected but made no call for 60 s.").default(false);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_destroy",

@@ -17,15 +17,11 @@ const DEFAULT_PREFIX: &str = "worker";
 /// More preparation than this belongs in the source, before the snapshot.
 const MAX_SETUP_COMMANDS: usize = 50;
 
-const SNAPSHOT_NAME: Snapshot = Snapshot { name: "snapshot_name", about: "Its snapshot to fork." };
-const NEW_NAME: NewName = NewName { name: "new_name", about: "Name of a single fork. Default: generated." };
-const COUNT: Integer =
-    Integer { name: "count", about: "Number of forks.", min: 1, max: MAX_FORKS, default: Some(1) };
-const NAME_PREFIX: Prefix = Prefix {
-    name: "name_prefix",
-    about: "Several forks are named PREFIX-1, PREFIX-2, ...",
-    default: DEFAULT_PREFIX,
-};
+const SNAPSHOT_NAME: Snapshot = Snapshot::new("snapshot_name", "Its snapshot to fork.");
+const NEW_NAME: NewName = NewName::new("new_name", "Name of a single fork. Default: generated.");
+const COUNT: Integer = Integer::new("count", "Number of forks.", 1..=MAX_FORKS).default(1);
+const NAME_PREFIX: Prefix =
+    Prefix::new("name_prefix", "Several forks are named PREFIX-1, PREFIX-2, ...", DEFAULT_PREFIX);
 const SETUP_COMMANDS: Texts = Texts {
     name: "setup_commands",
     about: "Shell commands to run in each fork. If one fails, that fork is destroyed.",

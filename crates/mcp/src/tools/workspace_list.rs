@@ -9,17 +9,15 @@ use crate::answer::Answer;
 use crate::args::{Choice, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const STATE_FILTER: Choice<PublicState> = Choice {
-    name: "state_filter",
-    about: "Only those in this state.",
-    words: &[
+const STATE_FILTER: Choice<PublicState> = Choice::new(
+    "state_filter",
+    "Only those in this state.",
+    &[
         ("running", PublicState::Running),
         ("stopped", PublicState::Stopped),
         ("suspended", PublicState::Suspended),
     ],
-    default: None,
-    otherwise: None,
-};
+);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_list",

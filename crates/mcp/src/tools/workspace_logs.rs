@@ -15,24 +15,20 @@ const MAX_CHARACTERS: usize = 15_000;
 
 /// An unknown word means all, as it did for earlier clients.
 const LOG_TYPE: Choice<LogKind> = Choice {
-    name: "log_type",
-    about: "console: guest kernel. stderr: QEMU. network: connections, with the reason if refused.",
-    words: &[
-        ("console", LogKind::Console),
-        ("stderr", LogKind::Stderr),
-        ("network", LogKind::Network),
-        ("all", LogKind::All),
-    ],
-    default: Some("all"),
     otherwise: Some(LogKind::All),
+    ..Choice::new(
+        "log_type",
+        "console: guest kernel. stderr: QEMU. network: connections, with the reason if refused.",
+        &[
+            ("console", LogKind::Console),
+            ("stderr", LogKind::Stderr),
+            ("network", LogKind::Network),
+            ("all", LogKind::All),
+        ],
+    )
+    .default("all")
 };
-const MAX_LINES: Integer = Integer {
-    name: "max_lines",
-    about: "Lines to show of each log.",
-    min: 1,
-    max: 10_000,
-    default: Some(100),
-};
+const MAX_LINES: Integer = Integer::new("max_lines", "Lines to show of each log.", 1..=10_000).default(100);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_logs",

@@ -23,17 +23,14 @@ const SOURCES: Workspaces = Workspaces {
     about: "Running workspaces to merge, in this order.",
     max: MAX_SOURCES,
 };
-const TARGET: Workspace = Workspace { name: "target_workspace", about: "Running workspace to merge into." };
-const STRATEGY: Choice<Strategy> = Choice {
-    name: "strategy",
-    about: "sequential: as patches. branch-per-source: one merge commit each. cherry-pick: commit by commit.",
-    words: STRATEGIES,
-    default: None,
-    otherwise: None,
-};
-const PATH: GuestFile = GuestFile { about: "Repository path in all of them. Default: /workspace.", ..REPO };
-const COMMIT_MESSAGE: Text =
-    Text { name: "commit_message", about: "Message of merge commits.", min: 1, max: MAX_MESSAGE, nul: false };
+const TARGET: Workspace = Workspace::new("target_workspace", "Running workspace to merge into.");
+const STRATEGY: Choice<Strategy> = Choice::new(
+    "strategy",
+    "sequential: as patches. branch-per-source: one merge commit each. cherry-pick: commit by commit.",
+    STRATEGIES,
+);
+const PATH: GuestFile = GuestFile::new(REPO.name, "Repository path in all of them. Default: /workspace.");
+const COMMIT_MESSAGE: Text = Text::new("commit_message", "Message of merge commits.", MAX_MESSAGE);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_merge",

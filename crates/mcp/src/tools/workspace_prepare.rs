@@ -9,34 +9,29 @@ use serde_json::{Value, json};
 use super::shared::MAX_COMMAND;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
-use crate::args::{Flag, GitWord, Image, Integer, Invalid, NewName, Policy, Reader, Slot, Texts};
+use crate::args::{Flag, Image, Integer, Invalid, NewName, Policy, Reader, Slot, Texts, Word};
 use crate::registry::{Call, Hints, Running, Tool};
 
 const DEFAULT_TIMEOUT_SECS: u64 = 300;
 const MAX_SETUP_COMMANDS: usize = 50;
 
-const NAME: NewName = NewName { name: "name", about: "An existing workspace is reused." };
-const BASE_IMAGE: Image = Image { name: "base_image", about: "Base image. Default: as configured." };
-const GIT_URL: GitWord<GitUrl> = GitWord::url("git_url", "Repository to clone into /workspace.");
+const NAME: NewName = NewName::new("name", "An existing workspace is reused.");
+const BASE_IMAGE: Image = Image::new("base_image", "Base image. Default: as configured.");
+const GIT_URL: Word<GitUrl> = Word::url("git_url", "Repository to clone into /workspace.");
 const SETUP_COMMANDS: Texts = Texts {
     name: "setup_commands",
     about: "Shell commands to run in this order.",
     max_items: MAX_SETUP_COMMANDS,
     max: MAX_COMMAND,
 };
-const TIMEOUT_SECS: Integer = Integer {
-    name: "timeout_secs",
-    about: "Time limit per command.",
-    min: 1,
-    max: 86_400,
-    default: Some(DEFAULT_TIMEOUT_SECS),
-};
+const TIMEOUT_SECS: Integer =
+    Integer::new("timeout_secs", "Time limit per command.", 1..=86_400).default(DEFAULT_TIMEOUT_SECS);
 const NETWORK_POLICY: Policy = Policy {
     name: "network_policy",
     about: "Fields of network_policy during preparation. Default: allow_internet.",
 };
 const KEEP_NETWORK: Flag =
-    Flag { name: "keep_network", about: "Keep that policy afterwards, also in forks.", default: Some(false) };
+    Flag::new("keep_network", "Keep that policy afterwards, also in forks.").default(false);
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_prepare",

@@ -11,16 +11,16 @@ use tokio::time::Instant;
 use super::error::BridgeError;
 use super::flows::Counts;
 use super::render::{self, BridgeLayout};
-use super::settings::BridgeSettings;
 use super::vm::{Knowledge, Vm};
 use super::wiring::Wiring;
+use crate::flow::Settings;
 
 /// Bytes per second in one megabit per second.
 const BYTES_PER_MEGABIT: u64 = 125_000;
 
 #[derive(Debug)]
 pub(crate) struct Hub {
-    pub(crate) settings: BridgeSettings,
+    pub(crate) settings: Settings,
     layout: BridgeLayout,
     vms: RwLock<BTreeMap<Ipv4Addr, Arc<Vm>>>,
     /// Locked while rules are rendered and written, so that the rules written last are those rendered last.
@@ -31,7 +31,7 @@ pub(crate) struct Hub {
 
 impl Hub {
     pub(crate) fn new(
-        settings: BridgeSettings,
+        settings: Settings,
         layout: BridgeLayout,
         wiring: Wiring,
         counts: Option<Counts>,

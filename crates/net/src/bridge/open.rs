@@ -14,12 +14,11 @@ use super::error::{BridgeError, KernelContext};
 use super::hub::Hub;
 use super::port::Port;
 use super::render::{self, BridgeLayout, ServicePorts};
-use super::settings::BridgeSettings;
 use super::vm::Vm;
 use super::wiring::Wiring;
 use super::{flows, names, nflog, refusals, relay, service, tap};
-use crate::flow::NetIdentity;
 use crate::flow::log::FlowLog;
+use crate::flow::{NetIdentity, Settings};
 use crate::policy::Guard;
 
 /// The owner of the bridge binds an abstract socket of this name: there is one per network namespace, as of our tables,
@@ -37,24 +36,24 @@ pub struct Bridge {
 
 impl Bridge {
     /// Sets up the bridge, or takes over the one that an earlier daemon left. Must be called within the runtime.
-    pub fn open(settings: BridgeSettings) -> Result<Self, BridgeError> {
+    /// The name has at most 15 characters.
+    pub fn open(name: &str, settings: Settings) -> Result<Self, BridgeError> {
         let owner = own()?;
-        let BridgeSettings { name, address, prefix, mtu, .. } = &settings;
-        let mut wiring = Wiring::open(name, *address, *prefix, *mtu)?;
-        Self::serve(settings, &mut wiring)
-            .inspect_err(|_| wiring.close())
-            .map(|(settings, layout, sockets)| Self::start(settings, layout, wiring, sockets, owner))
+        let mut wiring = Wiring::open(name, settings.address, settings.prefix, settings.mtu)?;
+        let served = Self::serve(name, &settings, &mut wiring).inspect_err(|_| wiring.close());
+        served.map(|(layout, sockets)| Self::start(settings, layout, wiring, sockets, owner))
     }
 
     fn serve(
-        settings: BridgeSettings,
+        name: &str,
+        settings: &Settings,
         wiring: &mut Wiring,
-    ) -> Result<(BridgeSettings, BridgeLayout, Sockets), BridgeError> {
+    ) -> Result<(BridgeLayout, Sockets), BridgeError> {
         let sockets = Sockets::open(settings.address, settings.services.len())
             .context(|| format!("listen on {}", settings.address))?;
         let ports = sockets.ports().context(|| format!("listen on {}", settings.address))?;
         let layout = BridgeLayout {
-            bridge: settings.name.clone(),
+            bridge: name.to_owned(),
             gateway: settings.address,
             subnet: Network::around(settings.address, settings.prefix),
             tap_prefix: tap::PREFIX,
@@ -69,11 +68,11 @@ impl Bridge {
         };
         // Revokes what an earlier daemon allowed: nothing passes until its VMs are attached again.
         wiring.set_rules(&render::tables(&layout, &[]))?;
-        Ok((settings, layout, sockets))
+        Ok((layout, sockets))
     }
 
     fn start(
-        settings: BridgeSettings,
+        settings: Settings,
         layout: BridgeLayout,
         wiring: Wiring,
         sockets: Sockets,

@@ -1,4 +1,5 @@
 //! Foreign nftables tables stay unchanged byte for byte, and ours come and go as a whole.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -8,10 +9,10 @@ use std::sync::Arc;
 use agentiso_core::network::NetworkPolicy;
 
 use crate::bridge::nft::{Action, Chain, Family, Nftables, Table};
-use crate::bridge::{Bridge, BridgeSettings, try_flow_log};
+use crate::bridge::{Bridge, try_flow_log};
 use crate::dns::Resolver;
-use crate::flow::NetIdentity;
 use crate::flow::log::FlowLog;
+use crate::flow::{NetIdentity, Settings};
 use crate::netlink::{Message, Netlink, Received, Subsystem};
 use crate::policy::{Guard, HostAddresses};
 
@@ -79,7 +80,7 @@ fn in_namespace(story: impl FnOnce() + Send + 'static) {
 }
 
 fn open() -> Bridge {
-    Bridge::open(BridgeSettings::new("br-test", Arc::new(Resolver::new(Vec::new())))).unwrap()
+    Bridge::open("br-test", Settings::new(Arc::new(Resolver::new(Vec::new())))).unwrap()
 }
 
 #[test]

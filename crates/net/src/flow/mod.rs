@@ -19,6 +19,7 @@ pub(crate) mod limits;
 pub mod log;
 pub(crate) mod names;
 pub(crate) mod service;
+mod settings;
 pub(crate) mod task_group;
 
 pub use dialer::{Dialer, HostSockets};
@@ -26,3 +27,4 @@ pub use forward::{Ending, Forward, ForwardError};
 pub use identity::{GATEWAY_MAC, NetIdentity};
 pub use limits::Limits;
 pub use service::{Duplex, Service};
+pub use settings::Settings;

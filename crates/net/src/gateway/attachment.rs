@@ -29,14 +29,8 @@ impl Attachment {
     }
 
     /// Listens on the host's loopback for connections to a port of the guest. Without a given host port, a free one is
-    /// taken.
-    pub fn add_forward(&self, guest_port: u16, host_port: Option<u16>) -> Result<Forward, ForwardError> {
-        self.add_forward_avoiding(guest_port, host_port, &BTreeSet::new())
-    }
-
-    /// The same, but never takes one of these host ports, which belong to others even if nothing listens there at
-    /// present.
-    pub fn add_forward_avoiding(
+    /// taken, but none in `avoid`: these belong to others even if nothing listens there at present.
+    pub fn add_forward(
         &self,
         guest_port: u16,
         host_port: Option<u16>,

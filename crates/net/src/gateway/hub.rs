@@ -8,12 +8,11 @@ use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 
 use super::attachment::Attachment;
-use super::settings::GatewaySettings;
 use super::switch::{self, Switch};
 use super::vm::Vm;
 use super::wire;
-use crate::flow::NetIdentity;
 use crate::flow::log::FlowLog;
+use crate::flow::{NetIdentity, Settings};
 use crate::policy::Guard;
 
 #[derive(Debug, Error)]
@@ -27,12 +26,12 @@ pub enum AttachError {
 /// All VMs of one daemon. Cheap to clone; all clones are the same gateway.
 #[derive(Clone, Debug)]
 pub struct Gateway {
-    settings: Arc<GatewaySettings>,
+    settings: Arc<Settings>,
     switch: Switch,
 }
 
 impl Gateway {
-    pub fn new(settings: GatewaySettings) -> Self {
+    pub fn new(settings: Settings) -> Self {
         Self { settings: Arc::new(settings), switch: Switch::default() }
     }
 

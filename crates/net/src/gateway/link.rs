@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::frame::{ETHERNET, PREFIX};
 use super::pool::{Buffer, Pool};
-use super::settings::QUEUED_UP;
+use super::queues::QUEUED_UP;
 use crate::flow::GATEWAY_MAC;
 
 /// Offset of the IP packet in a buffer that is sent to a guest.

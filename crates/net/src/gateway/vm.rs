@@ -12,16 +12,16 @@ use tokio_util::task::TaskTracker;
 
 use super::counters::{Counters, count};
 use super::link::{Frame, Link, Queues};
-use super::settings::{DATAGRAMS, FRAMES_DOWN, GatewaySettings, PACKETS_PER_FLOW};
+use super::queues::{DATAGRAMS, FRAMES_DOWN, PACKETS_PER_FLOW};
 use super::stack::Stack;
 use super::switch::Switch;
 use super::table::{FlowKey, Table};
 use super::track::Tracks;
-use crate::flow::NetIdentity;
 use crate::flow::budget::Budget;
 use crate::flow::limits::QUERIES;
 use crate::flow::log::{Complaints, FlowEvent, FlowLog, FlowRecord};
 use crate::flow::task_group::TaskGroup;
+use crate::flow::{NetIdentity, Settings};
 use crate::policy::{Guard, Transport};
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Vm {
     pub(crate) link: Link,
     /// The reading ends of the link's queues, for the writer of the newest connection.
     pub(crate) frames: tokio::sync::Mutex<Queues>,
-    pub(crate) settings: Arc<GatewaySettings>,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) switch: Switch,
     pub(crate) flows: Table<FlowKey>,
     pub(crate) associations: Table<FlowKey>,
@@ -68,7 +68,7 @@ impl Vm {
         identity: NetIdentity,
         guard: Guard,
         log: FlowLog,
-        settings: Arc<GatewaySettings>,
+        settings: Arc<Settings>,
         switch: Switch,
     ) -> Self {
         let (link, frames) = Link::new(identity.mac, FRAMES_DOWN);

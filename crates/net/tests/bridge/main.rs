@@ -1,5 +1,6 @@
 //! Tests the bridge in network namespaces: a host with the bridge, VMs that are real network stacks, and a server that
 //! plays the internet. Without root the tests are skipped.
+#![expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 
 mod flows;
 mod guest;

@@ -1,5 +1,6 @@
 //! Connections between VMs, and from the host into a VM.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
@@ -100,7 +101,7 @@ fn relayed_connections_end_with_their_vm() {
     in_world(|world| async move {
         let one = world.vm(2, json!({"allow_internet": true})).await;
         let inside = one.guest.listen(8080).await;
-        let forward = one.port.add_forward(8080, None).unwrap();
+        let forward = one.port.add_forward(8080, None, &BTreeSet::new()).unwrap();
         let mut client = TcpStream::connect(("127.0.0.1", forward.host_port)).unwrap();
         client.set_read_timeout(Some(SOON)).unwrap();
         let _served = one.guest.run(move || inside.accept().unwrap()).await;
@@ -127,8 +128,8 @@ fn bridge_forward_works_under_any_policy() {
     in_world(|world| async move {
         let one = world.vm(2, json!({})).await;
         greet(one.guest.listen(8080).await);
-        let forward = one.port.add_forward(8080, None).unwrap();
-        let nothing = one.port.add_forward(8081, None).unwrap();
+        let forward = one.port.add_forward(8080, None, &BTreeSet::new()).unwrap();
+        let nothing = one.port.add_forward(8081, None, &BTreeSet::new()).unwrap();
         assert_eq!(from_host(forward.host_port).await, "hello");
         assert_ne!(from_host(nothing.host_port).await, "hello");
         one.logs("nothing listens on port 8081 in the guest").await;

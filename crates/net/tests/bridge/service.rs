@@ -4,9 +4,9 @@ use std::io::{ErrorKind, Read};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use agentiso_net::bridge::{Bridge, BridgeSettings};
+use agentiso_net::bridge::Bridge;
 use agentiso_net::dns::Resolver;
-use agentiso_net::flow::{Duplex, Service};
+use agentiso_net::flow::{Duplex, Service, Settings};
 use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
@@ -35,7 +35,7 @@ fn isolated_vms_reach_the_bridge_service() {
     in_namespace(|| async {
         let names = Arc::new(Resolver::new(Vec::new()));
         let services: Vec<Arc<dyn Service>> = vec![Arc::new(Mirror)];
-        let bridge = Bridge::open(BridgeSettings { services, ..BridgeSettings::new(BRIDGE, names) }).unwrap();
+        let bridge = Bridge::open(BRIDGE, Settings { services, ..Settings::new(names) }).unwrap();
         for number in [2, 3] {
             let vm = attach(&bridge, number, json!({})).await;
             let mut stream = vm.guest.connect(GATEWAY, PORT).await.unwrap();

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::network::NetworkPolicy;
-use agentiso_net::bridge::{Bridge, BridgeSettings, Port, tap_name};
+use agentiso_net::bridge::{Bridge, Port, tap_name};
 use agentiso_net::dns::Resolver;
-use agentiso_net::flow::NetIdentity;
 use agentiso_net::flow::log::FlowLog;
+use agentiso_net::flow::{NetIdentity, Settings};
 use agentiso_net::policy::{Guard, HostAddresses};
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -64,7 +64,7 @@ pub(crate) fn in_namespace<F: Future<Output = ()>>(tell: impl FnOnce() -> F + Se
 
 pub(crate) fn open() -> Result<Bridge, agentiso_net::bridge::BridgeError> {
     let names = Resolver::new(vec![SocketAddr::from((SERVER, 53))]);
-    Bridge::open(BridgeSettings::new(BRIDGE, Arc::new(names)))
+    Bridge::open(BRIDGE, Settings::new(Arc::new(names)))
 }
 
 pub(crate) fn policy(value: Value) -> NetworkPolicy {

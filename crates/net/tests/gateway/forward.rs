@@ -1,5 +1,6 @@
 //! Forwards: ports of the loopback that lead into a guest.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 
@@ -16,9 +17,9 @@ async fn forward_connects_host_clients_to_the_guest() {
     let world = World::new();
     let vm = world.vm(2, NetworkPolicy::default());
     let guest = vm.guest().await;
-    let Forward { host_port, .. } = vm.attachment.add_forward(8080, None).unwrap();
+    let Forward { host_port, .. } = vm.attachment.add_forward(8080, None, &BTreeSet::new()).unwrap();
     assert!(host_port >= 1024);
-    let other = vm.attachment.add_forward(8081, None).unwrap();
+    let other = vm.attachment.add_forward(8081, None, &BTreeSet::new()).unwrap();
     assert_eq!(vm.attachment.forwards(), [Forward { guest_port: 8080, host_port }, other]);
     let listener = guest.listen(8080);
     let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, host_port)).await.unwrap();
@@ -42,7 +43,7 @@ async fn forward_without_listener_resets_the_client() {
     let world = World::new();
     let vm = world.vm(2, NetworkPolicy::default());
     let _guest = vm.guest().await;
-    let Forward { host_port, .. } = vm.attachment.add_forward(8080, None).unwrap();
+    let Forward { host_port, .. } = vm.attachment.add_forward(8080, None, &BTreeSet::new()).unwrap();
     let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, host_port)).await.unwrap();
     assert_eq!(client.read_u8().await.unwrap_err().kind(), ErrorKind::ConnectionReset);
     let closed = vm.recorded(FlowEvent::Closed).await;
@@ -53,15 +54,18 @@ async fn forward_without_listener_resets_the_client() {
 async fn invalid_forwards_are_specific_errors() {
     let world = World::new();
     let (one, two) = (world.vm(2, NetworkPolicy::default()), world.vm(3, NetworkPolicy::default()));
-    let Forward { host_port, .. } = one.attachment.add_forward(80, None).unwrap();
-    let add = |guest_port, host_port| two.attachment.add_forward(guest_port, host_port);
+    let Forward { host_port, .. } = one.attachment.add_forward(80, None, &BTreeSet::new()).unwrap();
+    let add = |guest_port, host_port| two.attachment.add_forward(guest_port, host_port, &BTreeSet::new());
     assert!(matches!(add(80, Some(host_port)), Err(ForwardError::InUse { port }) if port == host_port));
     let taken = TcpListener::bind("0.0.0.0:0").await.unwrap().into_std().unwrap();
     let port = taken.local_addr().unwrap().port();
     assert!(matches!(add(80, Some(port)), Err(ForwardError::InUse { .. })));
     assert!(matches!(add(80, Some(1023)), Err(ForwardError::Privileged { port: 1023 })));
     assert!(matches!(add(0, None), Err(ForwardError::NoPort)));
-    assert!(matches!(one.attachment.add_forward(80, None), Err(ForwardError::Exists { guest_port: 80, .. })));
+    assert!(matches!(
+        one.attachment.add_forward(80, None, &BTreeSet::new()),
+        Err(ForwardError::Exists { guest_port: 80, .. })
+    ));
     assert!(matches!(two.attachment.remove_forward(80), Err(ForwardError::Unknown { guest_port: 80 })));
 }
 
@@ -70,7 +74,7 @@ async fn removing_a_forward_ends_its_connections() {
     let world = World::new();
     let vm = world.vm(2, NetworkPolicy::default());
     let guest = vm.guest().await;
-    let Forward { host_port, .. } = vm.attachment.add_forward(8080, None).unwrap();
+    let Forward { host_port, .. } = vm.attachment.add_forward(8080, None, &BTreeSet::new()).unwrap();
     let listener = guest.listen(8080);
     let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, host_port)).await.unwrap();
     listener.opened().await.unwrap();
@@ -78,5 +82,5 @@ async fn removing_a_forward_ends_its_connections() {
     assert_eq!(client.read_u8().await.unwrap_err().kind(), ErrorKind::ConnectionReset);
     eventually(|| (vm.attachment.open_flows() == 0).then_some(())).await;
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, host_port)).await.is_err());
-    assert!(vm.attachment.add_forward(8080, Some(host_port)).is_ok());
+    assert!(vm.attachment.add_forward(8080, Some(host_port), &BTreeSet::new()).is_ok());
 }

@@ -1,5 +1,6 @@
 //! Reconnects of QEMU, and VMs that end and are detached.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -42,7 +43,7 @@ async fn flows_end_with_their_vm_not_its_socket() {
     let (vm, other) = (world.vm(2, policy.clone()), world.vm(3, policy));
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     world.route(public(80), server.local_addr().unwrap());
-    let forward = vm.attachment.add_forward(8080, None).unwrap();
+    let forward = vm.attachment.add_forward(8080, None, &BTreeSet::new()).unwrap();
     let at_forward = (Ipv4Addr::LOCALHOST, forward.host_port);
 
     let guest = vm.guest().await;
@@ -113,7 +114,7 @@ async fn detached_vm_leaves_nothing_at_the_gateway() {
     // A connection that never gets an answer.
     let _waiting = guest.begin(public(81), 4096);
     let _listener = guest.listen(8080);
-    let forward = vm.attachment.add_forward(8080, None).unwrap();
+    let forward = vm.attachment.add_forward(8080, None, &BTreeSet::new()).unwrap();
     let client = TcpStream::connect((Ipv4Addr::LOCALHOST, forward.host_port)).await.unwrap();
     eventually(|| (vm.attachment.open_flows() == 3).then_some(())).await;
 

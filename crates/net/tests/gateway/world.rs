@@ -11,8 +11,8 @@ use agentiso_core::network::NetworkPolicy;
 use agentiso_net::dns::Names;
 use agentiso_net::dns::{Neighbours, RefusedName, Reply};
 use agentiso_net::flow::log::{FlowEvent, FlowLog, FlowRecord};
-use agentiso_net::flow::{Dialer, NetIdentity};
-use agentiso_net::gateway::{Attachment, Gateway, GatewaySettings};
+use agentiso_net::flow::{Dialer, NetIdentity, Settings};
+use agentiso_net::gateway::{Attachment, Gateway};
 use agentiso_net::policy::{Guard, HostAddresses, Refusal, RefusalCode, Transport};
 use futures::future::BoxFuture;
 use tempfile::TempDir;
@@ -97,9 +97,9 @@ impl World {
         Self::with(|_| {})
     }
 
-    pub(crate) fn with(change: impl FnOnce(&mut GatewaySettings)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let dialer = Arc::new(TestDialer::default());
-        let mut settings = GatewaySettings::new(Arc::new(TestNames));
+        let mut settings = Settings::new(Arc::new(TestNames));
         settings.dialer = dialer.clone();
         change(&mut settings);
         Self { gateway: Gateway::new(settings), dialer, dir: tempfile::tempdir().unwrap() }

@@ -7,6 +7,8 @@ use agentiso_tree::TreeError;
 use rustix::io::Errno;
 use thiserror::Error;
 
+use crate::files::is_out_of_space;
+
 /// An error and the host path it is about.
 #[derive(Debug, Error)]
 pub enum TransferError {
@@ -47,9 +49,7 @@ impl TransferError {
             | Self::Exists { .. }
             | Self::BadName { .. } => None,
         };
-        source.is_some_and(|error| {
-            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-        })
+        source.is_some_and(is_out_of_space)
     }
 
     pub(super) fn io(path: &Path, source: impl Into<io::Error>) -> Self {

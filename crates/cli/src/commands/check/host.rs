@@ -2,9 +2,10 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use agentiso_core::config::{Config, Paths};
+use agentiso_sys::{command, files};
 
 use super::report::Outcome;
 use crate::output;
@@ -22,7 +23,7 @@ const LITTLE_SPACE: u64 = 2 << 30;
 pub(super) fn image_tools(image_is_there: bool) -> Outcome {
     const TOOLS: [(&str, &str); 3] =
         [("mmdebstrap", "mmdebstrap"), ("mke2fs", "e2fsprogs"), ("qemu-img", "qemu-utils")];
-    let missing: Vec<_> = TOOLS.iter().filter(|(program, _)| find_program(program).is_none()).collect();
+    let missing: Vec<_> = TOOLS.iter().filter(|(program, _)| command::find(program).is_none()).collect();
     if missing.is_empty() {
         return Outcome::ok("image tools", "mmdebstrap, mke2fs, qemu-img");
     }
@@ -35,15 +36,6 @@ pub(super) fn image_tools(image_is_there: bool) -> Outcome {
     } else {
         Outcome::failed("image tools", detail, fix)
     }
-}
-
-/// Searches PATH and Debian's directories for administrators' programs.
-fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
-        .map(|dir| dir.join(name))
-        .find(|candidate| candidate.is_file())
 }
 
 /// Makes the directories that agentiso writes to and checks that they are writable.
@@ -116,17 +108,18 @@ fn available_memory() -> Option<u64> {
 
 pub(super) fn space(paths: &Paths) -> Outcome {
     const NAME: &str = "disk space";
-    match rustix::fs::statvfs(&paths.data) {
-        Ok(stat) => {
-            let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-            let detail = format!("{} free in {}", output::size(free), paths.data.display());
-            if free < LITTLE_SPACE {
+    match files::space(&paths.data) {
+        Ok(space) => {
+            let detail = format!("{} free in {}", output::size(space.free_bytes), paths.data.display());
+            if space.free_bytes < LITTLE_SPACE {
                 Outcome::note(NAME, detail, "free some space, or move server.state_file to a larger disk")
             } else {
                 Outcome::ok(NAME, detail)
             }
         }
-        Err(error) => Outcome::note(NAME, format!("unknown: {error}"), "make the state directory readable"),
+        Err(error) => {
+            Outcome::note(NAME, format!("unknown: {}", error.source), "make the state directory readable")
+        }
     }
 }
 

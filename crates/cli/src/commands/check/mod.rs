@@ -306,7 +306,7 @@ fn jail_outcome(name: &'static str, found: String, paths: &Paths) -> Outcome {
 /// The jail of the running daemon's VMs, with its reason. `None` if no daemon runs or it does not report its jail.
 async fn daemon_jail(context: &Context) -> Option<(String, String)> {
     let mut client = Client::open_running(context).await.ok()??;
-    let host = client.control().status().await.ok()?.host?;
+    let host = client.status().await.ok()?.host?;
     Some((host.jail, host.jail_reason)).filter(|(jail, reason)| !jail.is_empty() && !reason.is_empty())
 }
 

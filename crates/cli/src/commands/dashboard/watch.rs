@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_daemon::control::ControlError;
-use agentiso_daemon::control::wire::Event;
-use agentiso_daemon::{FlowEvent, LogKind};
+use agentiso_daemon::control::wire::{Event, Op};
+use agentiso_daemon::{FlowEvent, LogKind, Logs};
 use tokio::sync::{mpsc, watch};
 
 use super::state::{Change, Detail, Update};
@@ -68,7 +68,7 @@ async fn poll(
             none.insert(opened.ok_or_else(|| Failure::new("no daemon is running"))?)
         }
     };
-    let overview = client.control().overview().await.map_err(control_failure)?;
+    let overview = client.overview().await?;
     let usage = sampler.sample(&overview.workspaces);
     let known = |id: &WorkspaceId| overview.workspaces.iter().any(|workspace| workspace.id == *id);
     // At the first poll nothing is selected yet; then the first workspace is taken.
@@ -91,8 +91,10 @@ async fn detail(client: &mut Client, id: WorkspaceId) -> Result<Option<Detail>, 
 
 async fn ask(client: &mut Client, id: &str) -> Result<Detail, ControlError> {
     let control = client.control();
-    let workspace = control.info(id).await?;
-    let logs = control.logs(id, LogKind::Console, LINES).await?;
+    let workspace = || id.to_owned();
+    let info = control.ask(Op::Info { workspace: workspace() }).await?;
+    let logs: Logs =
+        control.ask(Op::Logs { workspace: workspace(), kind: LogKind::Console, max_lines: LINES }).await?;
     let mut refusals = Vec::new();
     let keep = |event| match event {
         Event::Flow(record) if record.event == FlowEvent::Refused => {
@@ -105,9 +107,10 @@ async fn ask(client: &mut Client, id: &str) -> Result<Detail, ControlError> {
         | Event::TaskDone(_)
         | Event::FlowsLost { .. } => {}
     };
-    control.net_log(id, RECORDS, false, keep).await?;
+    let op = Op::NetLog { workspace: workspace(), max_lines: RECORDS, follow: false };
+    let () = control.call(op, keep).await?;
     let console = logs.console.unwrap_or_default();
     // The guest's output is untrusted: its control characters must not reach the terminal.
     let console = console.lines().map(|line| output::printable(line).replace('\t', "    ")).collect();
-    Ok(Detail { workspace, refusals, console })
+    Ok(Detail { workspace: info, refusals, console })
 }

@@ -13,6 +13,7 @@ pub(super) fn command(prompt: &str) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test starts the programs that it needs")]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;

@@ -21,7 +21,7 @@ use agentiso_daemon::control::swarm::{SwarmParams, SwarmTaskParams, SwarmTaskRes
 use agentiso_daemon::control::wire::Event;
 use agentiso_daemon::{InstanceLock, LockError};
 
-use crate::client::{self, Client};
+use crate::client::Client;
 use crate::context::Context;
 use crate::failure::{FAILED, Failure};
 use crate::progress::Display;
@@ -136,12 +136,12 @@ async fn run_swarm(context: &Context, mut params: SwarmParams) -> Result<Vec<Swa
     check_names(&params.tasks, workspaces.iter().map(|workspace| workspace.name.as_str()))?;
     let display = Display::start("orchestrate");
     let mut ended = Vec::with_capacity(params.tasks.len());
-    let swarm = client.control().swarm(params, |event| match event {
+    let swarm = client.swarm(params, |event| match event {
         Event::Progress { step, fraction } => display.update(&step, fraction),
         Event::TaskDone(task) => ended.push(*task),
         Event::Started { .. } | Event::Output { .. } | Event::Flow(_) | Event::FlowsLost { .. } => {}
     });
-    swarm.await.map_err(client::control_failure)?;
+    swarm.await?;
     display.done("all tasks ended");
     Ok(ended)
 }

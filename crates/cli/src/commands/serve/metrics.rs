@@ -2,36 +2,26 @@
 //!
 //! Nothing is counted here. Every request is passed to the daemon, so all `serve` of one daemon show the same.
 
-use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentiso_http::Patient;
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue};
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use agentiso_http::{Hosts, Plain, PlainAnswer, serve_plain};
+use http::header::{ALLOW, HeaderValue};
+use http::{Method, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::client::{self, Client};
+use crate::client::Client;
 use crate::context::Context;
 use crate::failure::Failure;
 
 /// The most connections at once. Monitoring needs few; more are probably a mistake.
 const MAX_CONNECTIONS: usize = 32;
 
-/// The time that a client gets to send the head of a request, and to be silent between two requests.
-const HEAD_DEADLINE: Duration = Duration::from_secs(10);
-
-/// The most bytes of request line and headers. Scrapers send well below 1 KiB.
-const MAX_HEAD: usize = 16 * 1024;
-const MAX_HEADERS: usize = 64;
+/// The most bytes of a body, which a question about metrics does not have.
+const MAX_BODY: usize = 4096;
 
 /// The time that the daemon gets to answer. It only reads from memory.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
@@ -85,87 +75,38 @@ impl Metrics {
     }
 }
 
-async fn serve_connection(context: &Context, stream: impl AsyncRead + AsyncWrite + Unpin) {
-    let answer = service_fn(|request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(answer(context, &request).await)
-    });
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_DEADLINE)
-        .max_header_size(MAX_HEAD)
-        .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(Patient::new(stream)), answer);
-    if let Err(error) = connection.await {
+async fn serve_connection(context: &Context, stream: impl AsyncRead + AsyncWrite + Send + Unpin) {
+    // A web page may send a browser here under its own name that resolves to the loopback. It cannot change the Host
+    // header that the browser sends. Any port is accepted, because another port may be forwarded to this one.
+    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    let hosts = Hosts::new((Ipv4Addr::LOCALHOST, 0).into(), names);
+    if let Err(error) = serve_plain(stream, &hosts, MAX_BODY, |asked| answer(context, asked)).await {
         tracing::debug!(%error, "a metrics connection failed");
     }
 }
 
-type Answer = Response<Full<Bytes>>;
-
-async fn answer(context: &Context, request: &Request<Incoming>) -> Answer {
-    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-    match Endpoint::of_request(request.method(), request.uri().path(), host) {
-        Ok(Endpoint::Metrics) => respond(OPENMETRICS, metrics(context).await),
-        Ok(Endpoint::Health) => respond(JSON, health(context).await),
-        Err((status, words)) => {
-            let mut answer = response(status, TEXT, format!("{words}\n"));
-            if status == StatusCode::METHOD_NOT_ALLOWED {
-                answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            }
-            answer
+async fn answer(context: &Context, asked: Plain) -> PlainAnswer {
+    if ![Method::GET, Method::HEAD].contains(&asked.method) {
+        let words = "only GET and HEAD are supported\n".to_owned();
+        return PlainAnswer::text(StatusCode::METHOD_NOT_ALLOWED, TEXT, words)
+            .with_header(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    match asked.path.as_str() {
+        "/metrics" => respond(OPENMETRICS, metrics(context).await),
+        "/healthz" => respond(JSON, health(context).await),
+        _ => {
+            let words = "not found; only /metrics and /healthz exist\n".to_owned();
+            PlainAnswer::text(StatusCode::NOT_FOUND, TEXT, words)
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Endpoint {
-    Metrics,
-    Health,
-}
-
-impl Endpoint {
-    fn of_request(
-        method: &Method,
-        path: &str,
-        host: Option<&str>,
-    ) -> Result<Self, (StatusCode, &'static str)> {
-        // A web page may send a browser here under its own name that resolves to the loopback. It cannot change the
-        // Host header that the browser sends.
-        if !host.is_some_and(is_loopback) {
-            return Err((StatusCode::FORBIDDEN, "the Host header must name localhost or 127.0.0.1"));
-        }
-        if ![Method::GET, Method::HEAD].contains(method) {
-            return Err((StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are supported"));
-        }
-        match path {
-            "/metrics" => Ok(Self::Metrics),
-            "/healthz" => Ok(Self::Health),
-            _ => Err((StatusCode::NOT_FOUND, "not found; only /metrics and /healthz exist")),
-        }
-    }
-}
-
-/// Whether a Host header names the loopback. Any port is accepted, because another port may be forwarded to this one.
-fn is_loopback(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
-        Some(_) | None => host,
-    };
-    matches!(name, "127.0.0.1" | "[::1]") || name.eq_ignore_ascii_case("localhost")
 }
 
 async fn metrics(context: &Context) -> Result<String, Failure> {
-    with_deadline(async {
-        running(context).await?.control().metrics().await.map_err(client::control_failure)
-    })
-    .await
+    with_deadline(async { running(context).await?.metrics().await }).await
 }
 
 async fn health(context: &Context) -> Result<String, Failure> {
-    let health = with_deadline(async {
-        running(context).await?.control().health().await.map_err(client::control_failure)
-    })
-    .await?;
+    let health = with_deadline(async { running(context).await?.health().await }).await?;
     Ok(serde_json::to_string(&health)?)
 }
 
@@ -179,31 +120,42 @@ async fn with_deadline<T>(question: impl Future<Output = Result<T, Failure>>) ->
     tokio::time::timeout(ANSWER_DEADLINE, question).await.map_err(late)?
 }
 
-fn respond(kind: &'static str, answer: Result<String, Failure>) -> Answer {
+fn respond(kind: &'static str, answer: Result<String, Failure>) -> PlainAnswer {
     match answer {
-        Ok(text) => response(StatusCode::OK, kind, text),
-        Err(failure) => response(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{failure}\n")),
+        Ok(text) => PlainAnswer::text(StatusCode::OK, kind, text),
+        Err(failure) => PlainAnswer::text(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{failure}\n")),
     }
-}
-
-fn response(status: StatusCode, kind: &'static str, text: String) -> Answer {
-    let mut answer = Response::new(Full::from(text));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::context::ConfigArgument;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    #[test]
-    fn metrics_require_a_loopback_host_header() {
-        let asked = |host| Endpoint::of_request(&Method::GET, "/metrics", host);
+    fn context(dir: &std::path::Path) -> Context {
+        let path = dir.join("agentiso.toml");
+        std::fs::write(&path, "").unwrap();
+        Context::load(&ConfigArgument { config: Some(path) }).unwrap()
+    }
+
+    /// The status of the answer to a request.
+    async fn ask(line: &str, host: &str) -> u16 {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut client, server) = tokio::io::duplex(1 << 16);
+        let request = format!("{line} HTTP/1.1\r\n{host}\r\n");
+        client.write_all(request.as_bytes()).await.unwrap();
+        client.shutdown().await.unwrap();
+        serve_connection(&context(dir.path()), server).await;
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect(&answer)
+    }
+
+    #[tokio::test]
+    async fn metrics_require_a_loopback_host_header() {
         for ours in ["localhost", "LocalHost:9184", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:80"] {
-            assert_eq!(asked(Some(ours)), Ok(Endpoint::Metrics), "{ours}");
+            assert_eq!(ask("GET /", &format!("Host: {ours}\r\n")).await, 404, "{ours}");
         }
         for foreign in [
             "",
@@ -216,26 +168,28 @@ mod tests {
             "10.0.0.1",
             "127.0.0.1:80:80",
         ] {
-            assert_eq!(asked(Some(foreign)).unwrap_err().0, StatusCode::FORBIDDEN, "{foreign}");
+            assert_eq!(ask("GET /metrics", &format!("Host: {foreign}\r\n")).await, 403, "{foreign}");
         }
-        assert_eq!(asked(None).unwrap_err().0, StatusCode::FORBIDDEN);
+        assert_eq!(ask("GET /metrics", "").await, 403);
     }
 
-    #[test]
-    fn only_metrics_and_healthz_are_served() {
-        let asked = |method, path| Endpoint::of_request(&method, path, Some("localhost"));
-        assert_eq!(asked(Method::HEAD, "/healthz"), Ok(Endpoint::Health));
-        assert_eq!(asked(Method::POST, "/metrics").unwrap_err().0, StatusCode::METHOD_NOT_ALLOWED);
+    #[tokio::test]
+    async fn only_metrics_and_healthz_are_served() {
+        let host = "Host: localhost\r\n";
+        assert_eq!(ask("POST /metrics", host).await, 405);
         for path in ["/", "/metrics/", "/../metrics", "/mcp"] {
-            assert_eq!(asked(Method::GET, path).unwrap_err().0, StatusCode::NOT_FOUND, "{path}");
+            assert_eq!(ask(&format!("GET {path}"), host).await, 404, "{path}");
+        }
+        // No daemon runs.
+        for line in ["GET /metrics", "HEAD /healthz"] {
+            assert_eq!(ask(line, host).await, 503, "{line}");
         }
     }
+
     #[tokio::test(start_paused = true)]
     async fn metrics_client_that_never_reads_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("agentiso.toml");
-        std::fs::write(&path, "").unwrap();
-        let context = Context::load(&ConfigArgument { config: Some(path) }).unwrap();
+        let context = context(dir.path());
         // The buffer is smaller than the answers.
         let (mut client, server) = tokio::io::duplex(64);
         let asking = async {

@@ -24,10 +24,10 @@ pub(super) enum Action {
     TaskRelease,
 }
 
-pub(super) const ACTION: Choice<Action> = Choice {
-    name: "action",
-    about: "What to do.",
-    words: &[
+pub(super) const ACTION: Choice<Action> = Choice::new(
+    "action",
+    "What to do.",
+    &[
         ("create", Action::Create),
         ("destroy", Action::Destroy),
         ("status", Action::Status),
@@ -42,9 +42,7 @@ pub(super) const ACTION: Choice<Action> = Choice {
         ("task_fail", Action::TaskFail),
         ("task_release", Action::TaskRelease),
     ],
-    default: None,
-    otherwise: None,
-};
+);
 
 /// More than any configuration allows in one team.
 const MAX_ROLES: usize = 100;
@@ -60,61 +58,44 @@ const MAX_TITLE: usize = 800;
 
 const MAX_DEPENDENCIES: usize = 100;
 
-pub(super) const NAME: Team = Team { name: "name", about: "Team name; list needs none." };
+pub(super) const NAME: Team = Team::new("name", "Team name; list needs none.");
 pub(super) const ROLES: Roles = Roles { name: "roles", about: "create: the members.", max: MAX_ROLES };
-const MAX_VMS: Integer = Integer {
-    name: "max_vms",
-    about: "create: maximum members, subteams included.",
-    min: 1,
-    max: Integer::OPEN,
-    default: Some(DEFAULT_MAX_VMS),
-};
+const MAX_VMS: Integer =
+    Integer::new("max_vms", "create: maximum members, subteams included.", 1..=Integer::OPEN)
+        .default(DEFAULT_MAX_VMS);
 pub(super) const GOLDEN: Text = word("golden_workspace", "create: workspace to fork from.");
 pub(super) const BASE_SNAPSHOT: Text = word("base_snapshot", "create: its snapshot. Default: golden.");
-const FORCE: Flag = Flag {
-    name: "force",
-    about: "destroy: also if its session is connected but made no call for 60 s.",
-    default: Some(false),
-};
-const PARENT: Team = Team { name: "parent_team", about: "create: parent team." };
+const FORCE: Flag =
+    Flag::new("force", "destroy: also if its session is connected but made no call for 60 s.").default(false);
+const PARENT: Team = Team::new("parent_team", "create: parent team.");
 pub(super) const AGENT: Text = word("agent", "Member that sends, receives or has the task.");
 pub(super) const TO: Text = word("to", "message: a member, or * for all others.");
 pub(super) const CONTENT: Text = Text {
     min: 0,
     nul: true,
-    ..text("content", "Message; task description, result or reason.", MAX_CONTENT)
+    ..Text::new("content", "Message; task description, result or reason.", MAX_CONTENT)
 };
 const MESSAGE_TYPE: Text = word("message_type", "Default: text.");
-const LIMIT: Integer = Integer {
-    name: "limit",
-    about: "receive: maximum messages.",
-    min: 1,
-    max: MAX_INBOX as u64,
-    default: Some(DEFAULT_LIMIT),
-};
+const LIMIT: Integer =
+    Integer::new("limit", "receive: maximum messages.", 1..=MAX_INBOX as u64).default(DEFAULT_LIMIT);
 pub(super) const TASK_ID: Text = word("task_id", "Such as task-001.");
-pub(super) const TITLE: Text = text("title", "task_create: one line.", MAX_TITLE);
-const PRIORITY: Choice<Priority> = Choice {
-    name: "priority",
-    about: "task_create: how urgent.",
-    words: &[
+pub(super) const TITLE: Text = Text::new("title", "task_create: one line.", MAX_TITLE);
+const PRIORITY: Choice<Priority> = Choice::new(
+    "priority",
+    "task_create: how urgent.",
+    &[
         ("low", Priority::Low),
         ("medium", Priority::Medium),
         ("high", Priority::High),
         ("critical", Priority::Critical),
     ],
-    default: Some("medium"),
-    otherwise: None,
-};
+)
+.default("medium");
 const DEPENDS_ON: Texts =
     Texts { name: "depends_on", about: "task_create: task ids.", max_items: MAX_DEPENDENCIES, max: MAX_WORD };
 
-const fn text(name: &'static str, about: &'static str, max: usize) -> Text {
-    Text { name, about, min: 1, max, nul: false }
-}
-
 const fn word(name: &'static str, about: &'static str) -> Text {
-    Text { min: 0, ..text(name, about, MAX_WORD) }
+    Text { min: 0, ..Text::new(name, about, MAX_WORD) }
 }
 
 pub(super) const SLOTS: &[Slot] = &[

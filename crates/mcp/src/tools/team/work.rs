@@ -79,9 +79,9 @@ fn create(given: Arguments, need: &mut RequiredArgs<'_>) -> Option<TeamRequest> 
     if let (Some(None), Some(Some(_))) = (&given.golden, &given.base_snapshot) {
         need.args.complain(BASE_SNAPSHOT.name, "needs golden_workspace".to_owned());
     }
-    let golden = given.golden?.map(|golden| need.parsed(&Workspace { name: GOLDEN.name, about: "" }, golden));
+    let golden = given.golden?.map(|golden| need.parsed(&Workspace::new(GOLDEN.name, ""), golden));
     let snapshot = given.base_snapshot?.unwrap_or_else(|| DEFAULT_SNAPSHOT.to_owned());
-    let snapshot = need.parsed(&Snapshot { name: BASE_SNAPSHOT.name, about: "" }, snapshot);
+    let snapshot = need.parsed(&Snapshot::new(BASE_SNAPSHOT.name, ""), snapshot);
     let golden = match golden {
         Some(golden) => Some((golden?, snapshot?)),
         None => None,

@@ -20,10 +20,10 @@ pub(super) enum Action {
     Stats,
 }
 
-pub(super) const ACTION: Choice<Action> = Choice {
-    name: "action",
-    about: "What to do.",
-    words: &[
+pub(super) const ACTION: Choice<Action> = Choice::new(
+    "action",
+    "What to do.",
+    &[
         ("read", Action::Read),
         ("write", Action::Write),
         ("search", Action::Search),
@@ -36,9 +36,7 @@ pub(super) const ACTION: Choice<Action> = Choice {
         ("batch_read", Action::BatchRead),
         ("stats", Action::Stats),
     ],
-    default: None,
-    otherwise: None,
-};
+);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
@@ -69,83 +67,61 @@ const MAX_QUERY_BYTES: usize = 4 * agentiso_vault::MAX_QUERY;
 const MAX_KEY: usize = 200;
 
 pub(super) const PATH: Text =
-    Text { min: 0, ..text("path", "Note; for list and search a folder.", MAX_PATH_LEN) };
+    Text { min: 0, ..Text::new("path", "Note; for list and search a folder.", MAX_PATH_LEN) };
 pub(super) const CONTENT: Text =
-    Text { min: 0, nul: true, ..text("content", "write: the text.", MAX_NOTE as usize) };
-const MODE: Choice<agentiso_vault::WriteMode> = Choice {
-    name: "mode",
-    about: "write: prepend inserts after frontmatter.",
-    words: &[
+    Text { min: 0, nul: true, ..Text::new("content", "write: the text.", MAX_NOTE as usize) };
+const MODE: Choice<agentiso_vault::WriteMode> = Choice::new(
+    "mode",
+    "write: prepend inserts after frontmatter.",
+    &[
         ("overwrite", agentiso_vault::WriteMode::Overwrite),
         ("append", agentiso_vault::WriteMode::Append),
         ("prepend", agentiso_vault::WriteMode::Prepend),
     ],
-    default: Some("overwrite"),
-    otherwise: None,
-};
-const FORMAT: Choice<Format> = Choice {
-    name: "format",
-    about: "read: json adds parsed frontmatter.",
-    words: &[("markdown", Format::Markdown), ("json", Format::Json)],
-    default: Some("markdown"),
-    otherwise: None,
-};
-const OFFSET: Integer =
-    Integer { name: "offset", about: "read: byte to start at.", min: 0, max: MAX_NOTE, default: Some(0) };
-pub(super) const QUERY: Text = text("query", "search: text in a line, case-sensitive.", MAX_QUERY_BYTES);
-const REGEX: Flag =
-    Flag { name: "regex", about: "search, replace: a regular expression.", default: Some(false) };
+)
+.default("overwrite");
+const FORMAT: Choice<Format> = Choice::new(
+    "format",
+    "read: json adds parsed frontmatter.",
+    &[("markdown", Format::Markdown), ("json", Format::Json)],
+)
+.default("markdown");
+const OFFSET: Integer = Integer::new("offset", "read: byte to start at.", 0..=MAX_NOTE).default(0);
+pub(super) const QUERY: Text = Text::new("query", "search: text in a line, case-sensitive.", MAX_QUERY_BYTES);
+const REGEX: Flag = Flag::new("regex", "search, replace: a regular expression.").default(false);
 pub(super) const PATH_PREFIX: Text =
-    Text { min: 0, ..text("path_prefix", "search, list: folder to look in.", MAX_PATH_LEN) };
-pub(super) const TAG: Text = text("tag", "tags: to add or remove. search: only notes with it.", 256);
-const MAX_RESULTS: Integer = Integer {
-    name: "max_results",
-    about: "search: 0 for all that fit.",
-    min: 0,
-    max: Integer::OPEN,
-    default: Some(20),
-};
-const RECURSIVE: Flag = Flag { name: "recursive", about: "list: include subfolders.", default: Some(false) };
-pub(super) const CONFIRM: Flag = Flag { name: "confirm", about: "delete: must be true.", default: None };
-pub(super) const KEY_ACTION: Choice<KeyAction> = Choice {
-    name: "frontmatter_action",
-    about: "Required for frontmatter.",
-    words: &[("get", KeyAction::Get), ("set", KeyAction::Set), ("delete", KeyAction::Delete)],
-    default: None,
-    otherwise: None,
-};
-pub(super) const KEY: Text = text("key", "frontmatter: the key.", MAX_KEY);
+    Text { min: 0, ..Text::new("path_prefix", "search, list: folder to look in.", MAX_PATH_LEN) };
+pub(super) const TAG: Text = Text::new("tag", "tags: to add or remove. search: only notes with it.", 256);
+const MAX_RESULTS: Integer =
+    Integer::new("max_results", "search: 0 for all that fit.", 0..=Integer::OPEN).default(20);
+const RECURSIVE: Flag = Flag::new("recursive", "list: include subfolders.").default(false);
+pub(super) const CONFIRM: Flag = Flag::new("confirm", "delete: must be true.");
+pub(super) const KEY_ACTION: Choice<KeyAction> = Choice::new(
+    "frontmatter_action",
+    "Required for frontmatter.",
+    &[("get", KeyAction::Get), ("set", KeyAction::Set), ("delete", KeyAction::Delete)],
+);
+pub(super) const KEY: Text = Text::new("key", "frontmatter: the key.", MAX_KEY);
 pub(super) const VALUE: Any = Any { name: "value", about: "frontmatter set: any JSON value." };
-pub(super) const TAGS_ACTION: Choice<TagAction> = Choice {
-    name: "tags_action",
-    about: "Required for tags.",
-    words: &[("list", TagAction::List), ("add", TagAction::Add), ("remove", TagAction::Remove)],
-    default: None,
-    otherwise: None,
+pub(super) const TAGS_ACTION: Choice<TagAction> = Choice::new(
+    "tags_action",
+    "Required for tags.",
+    &[("list", TagAction::List), ("add", TagAction::Add), ("remove", TagAction::Remove)],
+);
+pub(super) const OLD_STRING: Text = Text::new("old_string", "replace: text to find, everywhere.", MAX_OLD);
+pub(super) const NEW_STRING: Text = Text {
+    min: 0,
+    nul: true,
+    ..Text::new("new_string", "replace: new text; $1 is a regex group.", 1024 * 1024)
 };
-pub(super) const OLD_STRING: Text = text("old_string", "replace: text to find, everywhere.", MAX_OLD);
-pub(super) const NEW_STRING: Text =
-    Text { min: 0, nul: true, ..text("new_string", "replace: new text; $1 is a regex group.", 1024 * 1024) };
-pub(super) const NEW_PATH: Text = text("new_path", "move: new path.", MAX_PATH_LEN);
-const OVERWRITE: Flag =
-    Flag { name: "overwrite", about: "move: replace an existing note.", default: Some(false) };
+pub(super) const NEW_PATH: Text = Text::new("new_path", "move: new path.", MAX_PATH_LEN);
+const OVERWRITE: Flag = Flag::new("overwrite", "move: replace an existing note.").default(false);
 pub(super) const PATHS: Texts =
     Texts { name: "paths", about: "batch_read: the notes.", max_items: MAX_BATCH, max: MAX_PATH_LEN };
-const INCLUDE_CONTENT: Flag =
-    Flag { name: "include_content", about: "batch_read: the text.", default: Some(true) };
+const INCLUDE_CONTENT: Flag = Flag::new("include_content", "batch_read: the text.").default(true);
 const INCLUDE_FRONTMATTER: Flag =
-    Flag { name: "include_frontmatter", about: "batch_read: parsed frontmatter.", default: Some(true) };
-const RECENT_COUNT: Integer = Integer {
-    name: "recent_count",
-    about: "stats: newest notes shown.",
-    min: 0,
-    max: 100,
-    default: Some(10),
-};
-
-const fn text(name: &'static str, about: &'static str, max: usize) -> Text {
-    Text { name, about, min: 1, max, nul: false }
-}
+    Flag::new("include_frontmatter", "batch_read: parsed frontmatter.").default(true);
+const RECENT_COUNT: Integer = Integer::new("recent_count", "stats: newest notes shown.", 0..=100).default(10);
 
 pub(super) const SLOTS: &[Slot] = &[
     Slot::Required(&ACTION),

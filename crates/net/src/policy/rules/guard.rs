@@ -67,39 +67,34 @@ impl Guard {
     /// Whether an open flow may go on. `resolved` is the name that [`Guard::judge`] gave when the flow was opened. It
     /// counts even if its binding has expired: only a changed policy ends a flow. A name that the guest itself put into
     /// the connection must not be given here.
-    pub fn rejudge(&self, protocol: Transport, to: SocketAddrV4, resolved: Option<&str>) -> Verdict {
+    pub(crate) fn rejudge(&self, protocol: Transport, to: SocketAddrV4, resolved: Option<&str>) -> Verdict {
         self.with_judge(to, resolved, |judge| judge.open(protocol))
     }
 
-    /// Whether a TCP flow may go on after its first bytes are known.
-    pub fn judge_claim(&self, to: SocketAddrV4, claim: &Claim) -> Verdict {
-        self.rejudge_claim(to, None, claim)
-    }
-
-    /// As [`Guard::judge_claim`], for a flow that was opened some time ago; `resolved` as in [`Guard::rejudge`].
-    pub fn rejudge_claim(&self, to: SocketAddrV4, resolved: Option<&str>, claim: &Claim) -> Verdict {
+    /// Whether a TCP flow may go on after its first bytes are known; `resolved` as in [`Guard::rejudge`].
+    pub(crate) fn rejudge_claim(&self, to: SocketAddrV4, resolved: Option<&str>, claim: &Claim) -> Verdict {
         self.with_judge(to, resolved, |judge| judge.claim(claim))
     }
 
     /// Whether the first bytes of a TCP flow must be inspected before they leave. `resolved` as in [`Guard::rejudge`].
-    pub fn needs_claim(&self, to: SocketAddrV4, resolved: Option<&str>) -> bool {
+    pub(crate) fn needs_claim(&self, to: SocketAddrV4, resolved: Option<&str>) -> bool {
         self.with_judge(to, resolved, |judge| judge.needs_claim())
     }
 
     /// Whether a TCP flow must show a name that can be judged before anything passes in either direction. `resolved` as
     /// in [`Guard::rejudge`].
-    pub fn needs_name(&self, to: SocketAddrV4, resolved: Option<&str>) -> bool {
+    pub(crate) fn needs_name(&self, to: SocketAddrV4, resolved: Option<&str>) -> bool {
         self.with_judge(to, resolved, |judge| judge.needs_name())
     }
 
     /// Whether the guest may look up this name.
-    pub fn judge_name(&self, name: &DomainName) -> Verdict {
+    pub(crate) fn judge_name(&self, name: &DomainName) -> Verdict {
         super::judge::name(&self.policy(), name)
     }
 
     /// The reason to hide this address from the guest, if any. Addresses that it could not reach on any port are
     /// hidden: a public name that leads to a private address is an attack, or of no use.
-    pub fn address_refusal(&self, address: Ipv4Addr) -> Option<Refusal> {
+    pub(crate) fn address_refusal(&self, address: Ipv4Addr) -> Option<Refusal> {
         self.with_judge(SocketAddrV4::new(address, 0), None, |judge| judge.address_refusal())
     }
 

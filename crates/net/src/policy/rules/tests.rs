@@ -153,7 +153,7 @@ fn connection_must_name_an_allowed_domain() {
     let there = to("9.9.9.9:443");
     guard.bind(&name("example.com"), *there.ip(), TTL);
     assert!(guard.needs_claim(there, None));
-    let claimed = |claim: &Claim| guard.judge_claim(there, claim);
+    let claimed = |claim: &Claim| guard.rejudge_claim(there, None, claim);
     assert!(claimed(&Claim::Sni("EXAMPLE.com".to_owned())).is_allowed());
     let other = rule(claimed(&Claim::Sni("a.example.org".to_owned())));
     assert_eq!(other, ("allow_domains *.example.org:443".to_owned(), Some("a.example.org".to_owned())));
@@ -172,10 +172,14 @@ fn internet_policy_refuses_only_denied_names() {
     let there = to("9.9.9.9:443");
     assert!(guard.needs_claim(there, None));
     for claim in [Claim::Sni("good.com".to_owned()), Claim::Host("good.com".to_owned())] {
-        assert!(guard.judge_claim(there, &claim).is_allowed(), "{claim:?}");
+        assert!(guard.rejudge_claim(there, None, &claim).is_allowed(), "{claim:?}");
     }
     for claim in [Claim::Sni("Bad.com".to_owned()), Claim::Host("bad.com.".to_owned())] {
-        assert_eq!(refusal(guard.judge_claim(there, &claim)).code, RefusalCode::DeniedName, "{claim:?}");
+        assert_eq!(
+            refusal(guard.rejudge_claim(there, None, &claim)).code,
+            RefusalCode::DeniedName,
+            "{claim:?}"
+        );
     }
 }
 
@@ -208,7 +212,7 @@ fn nameless_connections_are_refused_under_deny_list() {
         }
         assert!(guard.judge(Transport::Tcp, there).is_allowed() && guard.needs_name(there, None), "{policy}");
         for claim in nameless() {
-            let refused = refusal(guard.judge_claim(there, &claim));
+            let refused = refusal(guard.rejudge_claim(there, None, &claim));
             assert_eq!(refused.code, RefusalCode::NameHidden, "{policy} {claim:?}");
             for word in ["deny_domains", "allow_cidrs", "9.9.9.9:443"] {
                 assert!(refused.message.contains(word), "{refused}");
@@ -216,7 +220,10 @@ fn nameless_connections_are_refused_under_deny_list() {
         }
         let datagram = refusal(guard.judge(Transport::Udp, there));
         assert_eq!(datagram.code, RefusalCode::NameHidden, "{policy}");
-        assert!(guard.judge_claim(there, &Claim::Sni("good.com".to_owned())).is_allowed(), "{policy}");
+        assert!(
+            guard.rejudge_claim(there, None, &Claim::Sni("good.com".to_owned())).is_allowed(),
+            "{policy}"
+        );
     }
 }
 
@@ -231,7 +238,7 @@ fn allowed_addresses_and_other_ports_need_no_name() {
         let guard = guard(policy.clone());
         assert!(!guard.needs_name(there, None), "{policy}");
         for claim in nameless() {
-            assert!(guard.judge_claim(there, &claim).is_allowed(), "{policy} {claim:?}");
+            assert!(guard.rejudge_claim(there, None, &claim).is_allowed(), "{policy} {claim:?}");
         }
         assert!(guard.judge(Transport::Udp, there).is_allowed(), "{policy}");
     }
@@ -297,7 +304,7 @@ proptest! {
         for transport in [Transport::Tcp, Transport::Udp] {
             prop_assert!(!special || !guard.judge(transport, there).is_allowed());
         }
-        prop_assert!(!special || !guard.judge_claim(there, &Claim::Sni(claim)).is_allowed());
+        prop_assert!(!special || !guard.rejudge_claim(there, None, &Claim::Sni(claim)).is_allowed());
     }
 
     #[test]
@@ -307,7 +314,7 @@ proptest! {
         if bits % 2 == 0 {
             guard.bind(&name("b.com"), *there.ip(), TTL);
         }
-        let claimed = guard.judge_claim(there, &Claim::Sni(host.clone())).is_allowed();
+        let claimed = guard.rejudge_claim(there, None, &Claim::Sni(host.clone())).is_allowed();
         prop_assert!(!claimed || guard.judge(Transport::Tcp, there).is_allowed());
         prop_assert!(!claimed || (host.ends_with(".com") && host != "a.com"));
     }

@@ -111,9 +111,9 @@ async fn kill_all(vms: &[VmRecord]) {
 }
 
 fn require_space(dir: &Path, needed: u64) -> Result<(), Failure> {
-    let stat = rustix::fs::statvfs(dir)
-        .map_err(|error| Failure::new(format!("cannot use {}: {error}", dir.display())))?;
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let space = files::space(dir)
+        .map_err(|error| Failure::new(format!("cannot use {}: {}", dir.display(), error.source)))?;
+    let free = space.free_bytes;
     if free >= needed {
         return Ok(());
     }

@@ -1,18 +1,17 @@
-//! Settings of a bridge.
+//! Settings of a network, whichever backend carries it.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::limits::CONNECT_DEADLINE;
+use super::{Dialer, HostSockets, Limits, Service};
 use crate::dns::Names;
-use crate::flow::limits::CONNECT_DEADLINE;
-use crate::flow::{Dialer, HostSockets, Limits, Service};
 
+/// Settings that all VMs of one network share.
 #[derive(Clone, Debug)]
-pub struct BridgeSettings {
-    /// The bridge's name, at most 15 characters.
-    pub name: String,
-    /// Our address on the bridge.
+pub struct Settings {
+    /// Our address, as every VM sees it.
     pub address: Ipv4Addr,
     /// Length of the network part of that address.
     pub prefix: u8,
@@ -27,10 +26,9 @@ pub struct BridgeSettings {
     pub services: Vec<Arc<dyn Service>>,
 }
 
-impl BridgeSettings {
-    pub fn new(name: &str, names: Arc<dyn Names>) -> Self {
+impl Settings {
+    pub fn new(names: Arc<dyn Names>) -> Self {
         Self {
-            name: name.to_owned(),
             address: Ipv4Addr::new(10, 42, 0, 1),
             prefix: 16,
             mtu: 65_000,
@@ -40,5 +38,11 @@ impl BridgeSettings {
             names,
             services: Vec::new(),
         }
+    }
+
+    /// Whether an address is in the VMs' network.
+    pub(crate) fn is_local(&self, address: Ipv4Addr) -> bool {
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
+        (u32::from(address) ^ u32::from(self.address)) & mask == 0
     }
 }

@@ -8,20 +8,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agentiso_disk::{DiskError, LayerInfo, LayerName, Layers, TreeBytes, VOLUME_FILE};
 use agentiso_sys::files::FileError;
 use tokio_util::sync::CancellationToken;
 
-use super::error::DiskError;
-use super::graph::LayerInfo;
-use super::layer_name::LayerName;
-use super::layers::{Layers, TreeBytes};
-use super::volume::VOLUME_FILE;
-
 /// The size that each block of content counts for.
-pub const BLOCK: u64 = 64 << 10;
+pub(crate) const BLOCK: u64 = 64 << 10;
 
 #[derive(Clone, Debug, Default)]
-pub struct MemoryStorage(Arc<Mutex<State>>);
+pub(crate) struct MemoryStorage(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -56,8 +51,8 @@ impl Layer {
 }
 
 impl MemoryStorage {
-    /// Adds an image, to be used in a [`Backing`](super::Backing).
-    pub fn add_image(&self, path: &Path, virtual_bytes: u64, blocks: BTreeMap<u64, u8>) {
+    /// Adds an image, to be used in a `Backing`.
+    pub(crate) fn add_image(&self, path: &Path, virtual_bytes: u64, blocks: BTreeMap<u64, u8>) {
         let mut state = self.state();
         state.layers.push(Layer { backing: None, virtual_bytes, blocks });
         let layer = Entry::Layer(state.layers.len() - 1);
@@ -65,7 +60,7 @@ impl MemoryStorage {
     }
 
     /// Adds any other file.
-    pub fn add_file(&self, path: &Path, bytes: u64) {
+    pub(crate) fn add_file(&self, path: &Path, bytes: u64) {
         let mut state = self.state();
         for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
             state.names.entry(parent.to_owned()).or_insert(Entry::Directory);
@@ -74,7 +69,7 @@ impl MemoryStorage {
     }
 
     /// Writes to a layer, as a VM does.
-    pub fn write_block(&self, file: &Path, block: u64, value: u8) -> Result<(), DiskError> {
+    pub(crate) fn write_block(&self, file: &Path, block: u64, value: u8) -> Result<(), DiskError> {
         let mut state = self.state();
         let layer = state.layer(file)?;
         state.layers[layer].blocks.insert(block, value);
@@ -82,7 +77,7 @@ impl MemoryStorage {
     }
 
     /// Reads a block through a file and the layers below it. A block that no layer has is zero.
-    pub fn read_block(&self, file: &Path, block: u64) -> Result<u8, DiskError> {
+    pub(crate) fn read_block(&self, file: &Path, block: u64) -> Result<u8, DiskError> {
         let state = self.state();
         let mut path = file.to_owned();
         loop {
@@ -96,7 +91,7 @@ impl MemoryStorage {
     }
 
     /// Undoes unsynced changes, except those for which `keep` returns true.
-    pub fn power_loss(&self, mut keep: impl FnMut() -> bool) {
+    pub(crate) fn power_loss(&self, mut keep: impl FnMut() -> bool) {
         let mut state = self.state();
         let mut kept = BTreeSet::new();
         for (path, before) in std::mem::take(&mut state.unsynced).into_iter().rev() {
