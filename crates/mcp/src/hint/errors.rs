@@ -56,7 +56,7 @@ pub(crate) fn of(error: &OpError) -> Option<Hint> {
             "destroy workspaces that are no longer needed with `workspace_destroy`".into()
         }
         OpError::RateLimited(_) => {
-            "wait that long, and do more with each call: one workspace runs many commands".into()
+            "wait for that time; to make fewer calls, use one workspace for many commands".into()
         }
         OpError::HostMemory(_) => "ask for less memory_mb, or stop or destroy another workspace".into(),
         OpError::NoAddress(_) => "destroy workspaces that are no longer needed".into(),
@@ -111,7 +111,7 @@ pub(crate) fn of(error: &OpError) -> Option<Hint> {
         }
         OpError::Unsupported { .. } => "workspaces are always isolated; pass false, or omit the argument".into(),
         OpError::Boot { source: BootFailure::Lasting { .. }, .. } => {
-            "remove the cause that the message names; trying again does not help before".into()
+            "remove the cause that the message names before you try again".into()
         }
         OpError::Boot { .. } => "try again; if the workspace exists, `workspace_logs` shows its console".into(),
         OpError::HostUnfit { .. } => "run `agentiso check` on the host; it names what is missing".into(),
@@ -231,7 +231,7 @@ fn of_trouble(trouble: Trouble) -> Option<Hint> {
         }
         Trouble::NoSpace => "delete files in the workspace, or create one with a larger disk_gb".into(),
         Trouble::ForbiddenProtocol => {
-            "only https, http, git and ssh are used to fetch; submodules included".into()
+            "use a URL with https, http, git or ssh, for submodules too".into()
         }
         Trouble::TimedOut => "raise timeout_secs, or fetch less: a depth or a single branch".into(),
         Trouble::Other => return None,
