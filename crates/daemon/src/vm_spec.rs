@@ -1,4 +1,4 @@
-//! What the VM of a workspace is made of: the configuration and the workspace, put together.
+//! Describes the VM of a workspace, from the configuration and the workspace.
 
 use std::net::Ipv4Addr;
 

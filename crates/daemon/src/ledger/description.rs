@@ -98,7 +98,7 @@ impl TeamDescription {
     }
 }
 
-/// Marks a directory whose fate a person has to decide.
+/// Marks a directory about which a person has to decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marker {
     pub since: jiff::Timestamp,
