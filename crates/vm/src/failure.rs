@@ -1,4 +1,4 @@
-//! The reasons why a VM could not do what was asked, as far as a caller can tell them apart.
+//! The failures of calls on VMs, as far as callers distinguish them.
 
 use std::path::PathBuf;
 

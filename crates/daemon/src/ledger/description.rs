@@ -170,7 +170,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Described<T>, LedgerError> {
         Content::Unusable(problem) => return Ok(Described::Damaged(problem)),
         Content::Text(text) => text,
     };
-    // Only the version at first: a newer file may differ in everything else.
+    // The version is parsed first, because a newer file may differ in everything else.
     Ok(match serde_json::from_str::<Version>(&text) {
         Err(error) => Described::Damaged(error.to_string()),
         Ok(Version { format }) if format > FORMAT => Described::Newer(format),

@@ -50,7 +50,7 @@ pub(crate) fn of(error: &OpError) -> Option<Hint> {
         OpError::TooManyForwards { .. } => "remove one with `port_forward` (action remove)".into(),
         OpError::WrongState { refusal, .. } => of_refusal(*refusal),
         OpError::NameTaken { .. } => {
-            Hint::new("choose another name, or look at it with `workspace_info`").or("choose another name")
+            Hint::new("choose another name, or look at that workspace with `workspace_info`").or("choose another name")
         }
         OpError::TooManyWorkspaces { .. } | OpError::TooManyVms { .. } | OpError::Quota(_) => {
             "destroy workspaces that are no longer needed with `workspace_destroy`".into()
@@ -252,7 +252,7 @@ fn of_swarm(error: &SwarmError) -> Hint {
         SwarmError::TaskCount(_) => "split the work into several calls".into(),
         SwarmError::Parallel(_) => "omit max_parallel for the default".into(),
         SwarmError::SameName(_) => "give every task a name of its own".into(),
-        SwarmError::QueryCount(_) => "ask for what the tasks need most".into(),
+        SwarmError::QueryCount(_) => "give fewer queries: those that the tasks need most".into(),
         SwarmError::QueryLength(_) => "ask for a few words, or for a note by its path".into(),
         SwarmError::NoWorker(_) => "remove the cause and call again; this swarm left nothing behind".into(),
     }
