@@ -61,7 +61,7 @@ struct Arguments {
     /// The image of the workspaces
     #[arg(long, default_value = "debian-minimal")]
     image: String,
-    /// Where the results go; with --quick and --only too
+    /// The directory for the results; if given, also --quick and --only write them
     #[arg(long)]
     output: Option<PathBuf>,
     #[command(subcommand)]

@@ -2,8 +2,8 @@
 //!
 //! Relative links must lead somewhere, `./x` chores that a document names must exist, and so must the tests in
 //! docs/security.md, docs/contract.md and docs/limits.md. Tests, module comments and documents use plain words, and
-//! the crates depend on each other in one direction. That the references of commands, configuration and tools match the code is
-//! tested beside that code; `--update` rewrites the generated ones.
+//! the crates depend on each other in one direction. Tests beside the code compare it with the references of commands,
+//! configuration and tools; `--update` rewrites the generated references.
 
 mod crates;
 mod guards;

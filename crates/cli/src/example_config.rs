@@ -39,7 +39,7 @@ const TEXT: &str = r##"# Example configuration. Copy it, uncomment what you chan
 # max_workspaces = 50
 
 [vault]
-# enabled = true                            # shared notes for agents
+# enabled = true                            # shared notes for AI agents
 # path = "/srv/agentiso/notes"              # must exist
 "##;
 

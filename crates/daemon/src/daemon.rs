@@ -34,7 +34,8 @@ use crate::sweep;
 use crate::templates;
 use crate::vms::Vms;
 
-/// Longer than the grace of a graceful stop: all VMs stop at once, and killing those that do not takes some more.
+/// Longer than the grace time of a stop: all VMs are stopped at the same time, and those that do not stop in time have
+/// to be killed.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(35);
 const _: () = assert!(SHUTDOWN_DEADLINE.as_secs() > STOP_GRACE.as_secs());
 

@@ -114,7 +114,7 @@ pub enum OpError {
         /// Counted from 1.
         number: usize,
         command: String,
-        /// How it ended: `ended with 3`, `was killed by signal 9`.
+        /// Its end in words: `ended with 3`, `was killed by signal 9`.
         ended: String,
         /// The end of its output.
         output: String,

@@ -209,7 +209,12 @@ mod tests {
 
     impl Drop for Vm {
         fn drop(&mut self) {
-            rustix::process::kill_process(self.0, rustix::process::Signal::KILL).unwrap();
+            use rustix::event::{PollFd, PollFlags, Timespec, poll};
+            let process = rustix::process::pidfd_open(self.0, rustix::process::PidfdFlags::empty()).unwrap();
+            rustix::process::pidfd_send_signal(&process, rustix::process::Signal::KILL).unwrap();
+            // It keeps its command line until it has ended.
+            let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+            assert_eq!(poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)), Ok(1));
         }
     }
 

@@ -54,7 +54,8 @@ pub(crate) use teams::recover as recover_teams;
 pub use teams::{MemberInfo, Received, RoleRequest, Sent, TeamInfo, TeamRequest};
 pub use watch::Watch;
 
-/// How long a call waits for a VM that the daemon is finding again after a restart. Clients give most calls 30 seconds.
+/// The longest time that a call waits for a VM that the daemon is finding again after a restart. Clients give most
+/// calls 30 seconds.
 const ATTACH_WAIT: Duration = Duration::from_secs(20);
 
 /// A handle to a session. When the last clone is dropped the session becomes a ghost: its workspaces stay and can be

@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) vms: Arc<dyn Vms>,
     state: Mutex<State>,
-    /// Notified after every change of the registry, for those who watch workspaces.
+    /// Notified after every change of the registry, for tasks that watch workspaces.
     pub(crate) changed: watch::Sender<()>,
     store: Store,
     /// Set when something changed that the ledger may get with a later save.
@@ -221,7 +221,7 @@ impl Shared {
         vm_spec(&self.config, of)
     }
 
-    /// Writes into a new directory that it belongs to nobody, so that it is removed after a crash.
+    /// Writes into a new directory that it has no owner, so that it is removed after a crash.
     pub(crate) async fn describe_unowned(&self, spec: &VmSpec, holds: Holds) -> Result<(), LedgerError> {
         let (directory, description) = (spec.data_dir.clone(), Description::new(spec.id, 0, holds));
         let written = tokio::task::spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! Puts the configuration and a workspace together into the specification of its VM.
+//! Describes the VM of a workspace, from the configuration and the workspace.
 
 use std::net::Ipv4Addr;
 

@@ -41,7 +41,7 @@ use crate::templates::key::{HostInputs, Inputs};
 use crate::templates::store::{Store, Template};
 use crate::vm::{Parts, Recorder, Source, Vm, room};
 
-/// If KVM works, a kernel is up in a second or two; if not, it is not up in an hour.
+/// If KVM works, a kernel is up within two seconds; otherwise it never comes up.
 const PROBE_DEADLINE: Duration = Duration::from_secs(20);
 
 /// The smallest VM that boots.
@@ -481,7 +481,7 @@ impl Hypervisor {
         let agent_socket = agent_socket(&spec.run_dir);
         let connecting = AgentClient::connect(&agent_socket, Instant::now() + ATTACH_DEADLINE);
         let agent = tokio::select! {
-            // The end is checked first: the agent of a dead VM would be waited for in vain.
+            // The end is checked first, because the agent of a VM that has ended never answers.
             biased;
             _ = process.wait() => return Err(AttachError::Gone),
             // Its disk is full: it answers when there is space.

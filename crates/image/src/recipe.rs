@@ -5,7 +5,7 @@ use std::fmt;
 /// A known recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipe {
-    /// The tools that agents expect on a developer's computer. The default image.
+    /// The tools that AI agents expect on a developer's computer. The default image.
     DebianDev,
     /// Little more than a shell, git and Python: small and quick, for tests.
     DebianMinimal,

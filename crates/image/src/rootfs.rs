@@ -36,8 +36,8 @@ pub(crate) fn tidy(stage: &mut Stage, recipe: Recipe, sources: &[String]) -> Res
     }
     match recipe {
         Recipe::DebianDev => {
-            // Debian guards the system's Python against pip. A workspace is disposable, and agents expect
-            // `pip install` to work.
+            // Debian guards the system's Python against pip. A workspace is disposable, and AI agents use `pip install`
+            // system-wide.
             stage.rewrite(
                 "etc/pip.conf",
                 b"[global]\nbreak-system-packages = true\nroot-user-action = ignore\n",

@@ -48,8 +48,8 @@ const RESOURCES: &str = "\
 
 Data that can be read without a tool. `resources/list` shows the session's own workspaces and the notes of the vault, in
 pages; everything else is read with the templates below, with completion for names, paths and ids. Access is the same as
-for the tool that shows the same data: who may not call the tool may not read the resource, and a profile without the tool
-does not offer it.
+for the tool that shows the same data: a session that may not call the tool may not read the resource, and a profile
+without the tool does not offer it.
 
 Workspaces and jobs can be subscribed to: `notifications/resources/updated` is sent when a workspace changes (its state, VM,
 network policy, snapshots or owner), is created or destroyed, and when a job ends. Stateless requests use

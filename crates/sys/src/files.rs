@@ -205,6 +205,8 @@ mod tests {
         assert_eq!(tail(&path, 3), "fgh");
         assert_eq!(tail(&path, 100), "abcdefgh");
         assert_eq!(tail(&dir.path().join("none"), 3), "");
+        fs::write(&path, "aé").unwrap();
+        assert_eq!(tail(&path, 1), "\u{fffd}", "a character is cut");
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub enum VaultError {
     Frontmatter { path: String, problem: String },
     #[error("the regular expression cannot be used: {problem}")]
     Pattern { problem: String },
-    #[error("{path} kept being changed by another program")]
+    #[error("another program kept changing {path}")]
     Busy { path: String },
     #[error("the file system of {path} cannot exchange files, so they could not be changed safely")]
     FileSystem { path: String },

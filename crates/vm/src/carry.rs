@@ -32,7 +32,7 @@ pub struct Exported {
     pub file_bytes: u64,
 }
 
-/// The workspace and snapshot in a file. It stands in the file's manifest as it is.
+/// The workspace and snapshot in a file. The file's manifest contains it in this form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     pub workspace: WorkspaceName,

@@ -1,4 +1,4 @@
-//! The reasons why a VM could not do what was asked, as far as a caller can tell them apart.
+//! The failures of calls on VMs, as far as callers distinguish them.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub enum BootFailure {
     /// The host lacks something that every VM needs.
     #[error("{reason}")]
     HostUnfit { reason: String },
-    /// Another attempt fails in the same way, until the disk, the image or the configuration is another one.
+    /// Another attempt fails in the same way until the disk, the image or the configuration is changed.
     #[error("{reason}")]
     Lasting { reason: String },
     /// Another attempt may succeed.

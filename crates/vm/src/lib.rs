@@ -1,11 +1,12 @@
-//! The vocabulary of VMs: what one is made of, what can be asked of it and of its guest, and how that fails.
+//! The vocabulary of VMs: their description, the calls on a VM and its guest, and the failures of these calls.
 //!
 //! ```text
 //! Vms ── create, start, restore, branch, attach ──▶ Vm ── snapshot, shutdown, … ──▶ GuestAgent ── exec, files, jobs
 //! ```
 //!
-//! [`Vms`], [`Vm`] and [`GuestAgent`] are implemented by QEMU (`agentiso-host`) and by the fake of the tests. The types
-//! exist once in a process: only the guest's protocol and the files on disk have their own.
+//! For QEMU, `agentiso-host` implements [`Vm`] and [`GuestAgent`], and `agentiso-daemon` implements [`Vms`]. Fakes of
+//! the tests implement all three. The daemon and all implementations use the types of this crate; only the guest's
+//! protocol and the files on disk have types of their own.
 
 mod agent;
 mod carry;

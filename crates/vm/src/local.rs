@@ -9,7 +9,7 @@ use tokio::io::DuplexStream;
 
 use crate::agent::AgentFailure;
 
-/// One such connection. Dropped before its end, the program is cut off.
+/// One such connection. If it is dropped before its end, the program's connection is cut.
 pub struct LocalConnection {
     pub stream: DuplexStream,
     /// The uptime that the guest reports.

@@ -1,4 +1,4 @@
-//! Snapshots of a VM: what they take, and what changed since.
+//! Snapshots of a VM: their sizes, and the changes since one was taken.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,8 @@ pub struct SnapshotTaken {
     pub pause: Duration,
 }
 
-/// The snapshots whose sizes are computed besides the volume's own. Each takes a look at the layers' tables.
+/// The snapshots whose sizes are computed besides the volume's own. For each of them the tables of its layers are
+/// read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizesOf {
     NoSnapshot,

@@ -46,7 +46,7 @@ pub struct Identity {
     pub network: Option<NetworkIdentity>,
 }
 
-/// The VM's place in its network.
+/// The VM's addresses in its network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkIdentity {
     /// Hardware address.

@@ -64,7 +64,8 @@ pub trait Vm: fmt::Debug + Send + Sync + 'static {
     /// Resolves with the reason when the process has ended; any number of tasks may wait.
     fn exited(&self) -> BoxFuture<'static, String>;
 
-    /// Asks the guest to power off, then uses harder means; takes little longer than `grace`.
+    /// Asks the guest to power off. If it does not, the process is told to quit, and then killed. Takes little longer
+    /// than `grace`.
     fn shutdown(&self, grace: Duration) -> BoxFuture<'_, String>;
 
     /// Kills the process and returns when it is gone.

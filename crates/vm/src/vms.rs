@@ -167,8 +167,8 @@ pub trait Vms: fmt::Debug + Send + Sync + 'static {
 
     fn host_memory(&self) -> Option<HostMemory>;
 
-    /// Bytes that a copy of so much memory may take on the host's disk while it is being made: more than in the
-    /// end, if the host's memory has no room for it on the way.
+    /// Bytes that a copy of this much memory may take on the host's disk while it is being made. If the host's memory
+    /// has no room for the copy meanwhile, this is more than the finished copy takes.
     fn bytes_while_copying(&self, memory_bytes: u64) -> u64;
 
     /// The file system that holds the workspaces; `None` if it cannot be inspected.

@@ -11,7 +11,7 @@ use serde_json::Value;
 /// The daemon kills itself at the step that this variable names.
 const FAULT: &str = "AGENTISO_FAULT";
 
-/// How often the daemon is killed at a random moment of each operation.
+/// The number of times that the daemon is killed at a random moment of each operation.
 const MOMENTS: u32 = 6;
 
 /// The workspace that is exported, and the one that is imported.

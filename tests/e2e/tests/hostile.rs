@@ -5,7 +5,7 @@ use std::time::Duration;
 use agentiso_testkit::{Client, RpcReply, host_or_skip};
 use serde_json::{Value, json};
 
-/// How many random argument sets each tool gets.
+/// The number of random argument sets for each tool.
 const SETS_PER_TOOL: usize = 10_000;
 
 /// Calls in flight at once: more would only queue in the pipe.

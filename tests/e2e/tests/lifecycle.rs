@@ -30,8 +30,8 @@ fn workspace_is_created_used_and_destroyed() {
     host.assert_no_workspaces_left();
 }
 
-/// How often the first thread of a process wakes up per second, measured over two seconds. A needless timer wakes it 46
-/// times.
+/// The number of times per second that the first thread of a process wakes up, measured over two seconds. A needless
+/// timer wakes it 46 times.
 #[expect(clippy::disallowed_methods, reason = "it is about how much happens while nothing does")]
 fn wakes_a_second(pid: i32) -> u64 {
     const SECONDS: u64 = 2;

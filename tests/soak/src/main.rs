@@ -33,10 +33,10 @@ use site::Settings;
 #[derive(Parser)]
 #[command(about = "Random operations under random faults, against a model of what must be there")]
 struct Arguments {
-    /// How long faults happen; comparing and cleaning up comes on top
+    /// Minutes of faults; comparing and cleaning up take additional time
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// The number that the operations and faults follow from; another one each time if not given
+    /// The seed that determines the operations and faults; taken from the clock by default
     #[arg(long)]
     seed: Option<u64>,
     /// Clients at work at the same time
@@ -51,13 +51,13 @@ struct Arguments {
     /// The most operations between two faults
     #[arg(long, default_value_t = 6)]
     operations_between_faults: u64,
-    /// Leave the ledger alone; otherwise it is damaged now and then, while no daemon runs
+    /// Do not damage the ledger; by default it is damaged from time to time, while no daemon runs
     #[arg(long)]
     no_ledger_damage: bool,
-    /// What connects the workspaces: gateway or bridge
+    /// The network backend of the workspaces: gateway or bridge
     #[arg(long, default_value = "gateway")]
     backend: String,
-    /// Where logs and findings go, in a directory named after the seed
+    /// The parent of the directory for logs and findings, which is named after the seed
     #[arg(long, default_value = "target/soak")]
     evidence: PathBuf,
 }

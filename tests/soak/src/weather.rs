@@ -132,7 +132,7 @@ struct Logged {
 #[derive(Debug, Default)]
 struct Inner {
     spells: Vec<Logged>,
-    /// How often each VM was hit since it was last found stopped.
+    /// The number of times that each VM was hit since it was last found stopped.
     struck: BTreeMap<String, usize>,
     wanted: Option<Deed>,
 }

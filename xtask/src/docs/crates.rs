@@ -1,7 +1,7 @@
 //! The graph of the crates in ARCHITECTURE.md, drawn from their manifests.
 //!
-//! Crates stand in layers. A crate may depend on crates of lower layers only, so there are no cycles and a new edge that
-//! points the wrong way fails here. Dependencies of tests do not count.
+//! Crates are in layers. A crate may depend only on crates of lower layers. So there are no cycles, and a dependency
+//! that points the wrong way is reported here. Dependencies of tests do not count.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::sources::{Source, is_of_a_name};
 
-/// How many weaknesses are listed, by their numbers from 1 on.
+/// The number of listed weaknesses, which have the numbers from 1 on.
 const WEAKNESSES: usize = 68;
 
 /// Names of tests are sentences; names with fewer joints are keys or tools.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::sources::Source;
 
-/// A longer name is a story, and its end is cut off in most listings.
+/// A longer name is hard to read, and its end is cut off in most listings.
 const WORDS_OF_A_TEST: usize = 8;
 
 /// A name or a comment that begins so has no subject.

@@ -43,8 +43,8 @@ const STYLES: Styles = Styles::styled()
 
 /// Real Linux VMs for AI agents, cheap to break.
 ///
-/// Every workspace is a microVM with its own kernel. Agents drive it over MCP through `agentiso serve`; people
-/// use the other commands.
+/// Every workspace is a microVM with its own kernel. AI agents use it over MCP with `agentiso serve`; people use the
+/// other commands.
 #[derive(Parser, Debug)]
 #[command(name = "agentiso", version, styles = STYLES, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Arguments {

@@ -35,5 +35,8 @@ fn docs_cli_md_matches_program_help() {
         return;
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == reference, "docs/cli.md is not what the program says; run `./x docs --update`");
+    assert!(
+        written == reference,
+        "docs/cli.md differs from the help of the program; run `./x docs --update`"
+    );
 }

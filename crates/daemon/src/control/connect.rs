@@ -30,7 +30,7 @@ use crate::run_dir::{self, Owner, share_directory};
 /// host needs this long.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 
-/// How long to wait for another daemon that is starting or ending before the next attempt to start one.
+/// The pause before the next attempt to start a daemon, while another one is starting or ending.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Bytes of the reason, one line; more is cut.
@@ -265,8 +265,8 @@ impl SocketWatch {
         Ok(Self { inotify: watch().map_err(|source| ConnectError::Prepare { what: what(), source })? })
     }
 
-    /// Returns when a file appears, or after this time. It does not matter which file: the next attempt to connect
-    /// tells.
+    /// Returns when a file appears, or after this time. Any file will do, because the next attempt to connect shows
+    /// whether the daemon listens.
     async fn wait(&mut self, at_most: Duration) {
         let mut events = [0; 4096];
         let _ = tokio::time::timeout(at_most, self.inotify.read(&mut events)).await;

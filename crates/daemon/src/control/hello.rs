@@ -126,7 +126,7 @@ pub async fn read_hello(
     stream: &mut (impl AsyncRead + Unpin),
     deadline: Duration,
 ) -> Result<Hello, HelloError> {
-    /// The generation alone: a later one may differ in all other fields.
+    /// Only the generation, because a later generation may differ in all other fields.
     #[derive(Deserialize)]
     struct Generation {
         agentiso: u32,

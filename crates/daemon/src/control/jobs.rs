@@ -28,7 +28,7 @@ pub struct JobParams {
     /// Bytes of each stream that the client already has.
     pub stdout_offset: u64,
     pub stderr_offset: u64,
-    /// How long to wait for its end.
+    /// The longest time to wait for its end.
     pub wait_ms: u64,
 }
 

@@ -22,7 +22,8 @@ use crate::registry::SessionKind;
 /// The longest line of a control connection: enough for a command of a few MiB, but not to fill the memory.
 pub(crate) const MAX_LINE_BYTES: usize = 16 << 20;
 
-/// Clients at once. Each holds descriptors and, while it sends, one line; nobody needs hundreds.
+/// The most clients at once. Each takes descriptors and, while it sends, the memory of one line. Ordinary use needs
+/// far fewer.
 const MAX_CONNECTIONS: usize = 256;
 
 /// Requests at once on one connection.

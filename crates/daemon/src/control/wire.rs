@@ -418,7 +418,7 @@ impl From<SnapshotInfo> for Snapshot {
 pub struct SnapshotResult {
     pub workspace: Workspace,
     pub snapshot: Snapshot,
-    /// How long the guest was paused.
+    /// The time that the guest was paused.
     pub pause_us: u64,
 }
 

@@ -98,7 +98,7 @@ impl TeamDescription {
     }
 }
 
-/// Marks a directory whose fate a person has to decide.
+/// Marks a directory about which a person has to decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marker {
     pub since: jiff::Timestamp,
@@ -170,7 +170,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Described<T>, LedgerError> {
         Content::Unusable(problem) => return Ok(Described::Damaged(problem)),
         Content::Text(text) => text,
     };
-    // Only the version at first: a newer file may differ in everything else.
+    // The version is parsed first, because a newer file may differ in everything else.
     Ok(match serde_json::from_str::<Version>(&text) {
         Err(error) => Described::Damaged(error.to_string()),
         Ok(Version { format }) if format > FORMAT => Described::Newer(format),

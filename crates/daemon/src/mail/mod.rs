@@ -9,7 +9,7 @@
 //! append and one sync. The file is rewritten when more than a third of it is obsolete, and emptied when nothing waits.
 //! So one inbox takes a bounded number of bytes, and a full or damaged inbox does not affect any other.
 //!
-//! A crash may leave the last frame unfinished: nobody was told that it was written, so it is cut off. A file that is
+//! A crash may leave the last frame unfinished. No call has reported it as written, so it is cut off. A file that is
 //! damaged in another way is copied aside, and everything before the damage is used.
 
 mod contents;

@@ -121,7 +121,7 @@ async fn recorded_inbox_file_is_read() {
 #[tokio::test]
 async fn refused_message_reaches_no_inbox() {
     let mail = TestMail::new();
-    // Read before the file exists, so that the write is what fails.
+    // The inbox is read before the file exists, so that only the write fails.
     assert!(mail.received("cy").await.is_empty());
     fs::create_dir_all(mail.file("bob").parent().unwrap()).unwrap();
     std::os::unix::fs::symlink("/dev/full", mail.file("cy")).unwrap();

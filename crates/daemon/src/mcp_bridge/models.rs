@@ -26,8 +26,8 @@ const MAX_CONNECTIONS: usize = 16;
 /// A server on this host answers at once.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// A model that is loading or thinking sends nothing for minutes; a program that has forgotten its connection never
-/// does, and occupies one of the workspace's connections.
+/// A model that is loading or thinking may send nothing for minutes. A connection that its program has forgotten stays
+/// silent for ever, and is one of the few that the workspace may have.
 const MAX_SILENCE: Duration = Duration::from_secs(30 * 60);
 
 /// Bytes read at once.

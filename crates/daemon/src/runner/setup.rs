@@ -62,7 +62,7 @@ async fn run_one(vm: &dyn Vm, command: &str) -> Result<ExecOutcome, AgentFailure
     Err(AgentFailure::Broken { reason: "the guest stopped answering before the command ended".to_owned() })
 }
 
-/// How the command failed, or `None` if it succeeded.
+/// The failure of the command in words, or `None` if it succeeded.
 fn failure(outcome: &ExecOutcome) -> Option<String> {
     if outcome.timed_out {
         return Some(format!("did not end within {} s", COMMAND_TIMEOUT.as_secs()));

@@ -75,9 +75,9 @@ impl Runner {
         Ok(Taken { id, pause: taken.pause })
     }
 
-    /// Whether the registry, and the disk limit of the workspace, have room for one more. How much of its memory a
-    /// VM has used is known only when it is copied; a copy that does not fit would make the guest itself stand
-    /// still.
+    /// Whether the registry, and the disk limit of the workspace, have room for one more. The size of a copy of a VM's
+    /// memory is known only when it is made. A copy that does not fit would stop the guest, so the whole memory must
+    /// fit.
     async fn may_snapshot(&self, name: &SnapshotName, memory_bytes: u64) -> Result<(), OpError> {
         let limit = self.shared.config.resources.max_snapshots_per_workspace;
         if let Some(workspace) = self.shared.workspace(&self.id) {

@@ -25,8 +25,8 @@ use crate::vms::{
     WriteFile,
 };
 
-/// When a connection breaks, the end of the VM may be the cause and be noticed a moment later; the answer then
-/// names that cause.
+/// A connection may break because the VM has ended, which is noticed a moment later. The answer then gives the end of
+/// the VM as the cause.
 const CAUSE_OF_DEATH_WAIT: Duration = Duration::from_millis(500);
 
 /// A handle on a running guest. Calls on it keep the session active.

@@ -46,8 +46,8 @@ impl Session {
         }
     }
 
-    /// Removes the owner of a workspace that could not be destroyed, so that it does not count against anybody's quota.
-    /// It is listed until somebody destroys it, or the next daemon does.
+    /// Removes the owner of a workspace that could not be destroyed, so that it counts against no quota. It is listed
+    /// until a client or the next daemon destroys it.
     async fn disown(&self, id: WorkspaceId) {
         self.shared().update(&id, |workspace| workspace.owner = None);
         self.shared().save_or_warn("a workspace that could not be destroyed has no owner").await;

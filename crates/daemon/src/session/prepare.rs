@@ -77,7 +77,7 @@ pub enum PrepareError {
         number: usize,
         total: usize,
         command: String,
-        /// How it ended: `ended with exit code 3`.
+        /// Its end in words: `ended with exit code 3`.
         ended: String,
         /// The end of its output.
         output: String,

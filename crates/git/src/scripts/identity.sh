@@ -1,4 +1,4 @@
-# Commits need a name. A guest without any configuration has one too.
+# Commits need a name and an address. A guest without a configuration gets default ones.
 identity() {
     name=$(git config --get user.name || :)
     email=$(git config --get user.email || :)

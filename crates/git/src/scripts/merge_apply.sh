@@ -1,13 +1,13 @@
 # $1 path of the target, $2 bench, $3 commit to begin from, $4 strategy, $5 message of a merge commit, $6 most commits
-# Only the bench is touched. Commits that a mailbox carries are applied with am; where there are merges, or messages that
-# would be taken for patches, one commit after the other is picked along the first parents, which loses no resolution.
+# Changes only the bench. Commits that a mailbox can hold are applied with am. If there are merges, or messages that am would
+# take for patches, the commits along the first parents are picked one by one, which keeps the resolutions of conflicts.
 cd "$1"
 identity
 cd "$2"
 begin=$3 strategy=$4 message=$5 most=$6
 cat part.* >bundle
 rm -f part.*
-# Nobody's settings change what a patch is.
+# Settings of the user and the system must not change the patches.
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
 export GIT_CONFIG_COUNT=4
 export GIT_CONFIG_KEY_3=core.hooksPath GIT_CONFIG_VALUE_3=/dev/null
@@ -27,13 +27,13 @@ else
     all="$base..$source"
     wanted=$all
 fi
-# The words in these two are commits and options of ours. What the target has under another hash may be anywhere in its
-# history, not only along its first parents.
+# $wanted is split into words on purpose: options and commits that were made above. A commit that the target has under another
+# hash may be anywhere in its history, not only along its first parents.
 # shellcheck disable=SC2086
 git rev-list $wanted >../wanted
 git rev-list --reverse --topo-order --first-parent "$all" | grep -F -x -f ../wanted >../list || :
 count=$(wc -l <../list)
-[ "$count" -le "$most" ] || refuse too_many "it has $count commits to give; at most $most are taken at once"
+[ "$count" -le "$most" ] || refuse too_many "it has $count new commits; at most $most can be merged at once"
 
 conflict() {
     files=$(git -c core.quotePath=false diff --name-only --diff-filter=U | head -n 10 | tr '\n' ' ')
@@ -61,7 +61,7 @@ pick() {
             cat ../said >&2
             conflict "$commit"
         }
-        # What was there already is not said twice; what was empty from the beginning is left out too.
+        # A commit that changes nothing is left out: the target has its change already, or it was empty from the beginning.
         ! git diff --quiet "$before" HEAD || git reset --quiet --hard "$before"
     done 3<../list
 }

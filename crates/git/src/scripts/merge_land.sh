@@ -1,17 +1,18 @@
 # $1 path of the target, $2 bench, $3 commit that the target is at, $4 commit that it goes to
-# The target is clean: what it would lose is asked first, and what a full disk leaves half done is taken back.
+# Checks first that the target would lose nothing. If the target cannot be moved completely, for example because the disk is
+# full, the change is undone.
 enter "$1"
 bench=$2 begin=$3 tip=$4
 cd "$(git rev-parse --show-toplevel)"
-[ "$(git rev-parse HEAD)" = "$begin" ] || refuse moved 'the target was changed by somebody else meanwhile'
+[ "$(git rev-parse HEAD)" = "$begin" ] || refuse moved 'the target was changed by another program meanwhile'
 export GIT_CONFIG_COUNT=7
 export GIT_CONFIG_KEY_3=core.hooksPath GIT_CONFIG_VALUE_3=/dev/null
 export GIT_CONFIG_KEY_4=merge.autoStash GIT_CONFIG_VALUE_4=false
 export GIT_CONFIG_KEY_5=merge.verifySignatures GIT_CONFIG_VALUE_5=false
 export GIT_CONFIG_KEY_6=submodule.recurse GIT_CONFIG_VALUE_6=false
 git fetch --quiet --no-tags --no-write-fetch-head "$bench/repo" HEAD
-git update-index -q --refresh >/dev/null 2>&1 || refuse uncommitted 'the target has uncommitted changes by now'
-# Files that nobody committed are never overwritten, ignored ones included.
+git update-index -q --refresh >/dev/null 2>&1 || refuse uncommitted 'the target has uncommitted changes now'
+# Files that are not committed are never overwritten, ignored ones included.
 git diff --name-only --no-renames --diff-filter=A -z "$begin" "$tip" >"$bench/added"
 # shellcheck disable=SC2016
 in_the_way=$(xargs -0 sh -c 'for file; do [ ! -e "$file" ] && [ ! -L "$file" ] || printf "%s " "$file"; done' sh <"$bench/added")

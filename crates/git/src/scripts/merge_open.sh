@@ -1,6 +1,6 @@
 # $1 path of the target, $2 bench, $3 1 if a branch is needed, $4 most commits that are listed
-# Everything is tried out on the bench, a clone that shares the target's objects; the target itself is only ever moved
-# forward, when all of a source has been found to fit.
+# Makes the bench: a clone that shares the target's objects, on which sources are tried out. The target itself only moves
+# forward, after all commits of a source were applied on the bench.
 enter "$1"
 bench=$2
 git rev-parse --is-inside-work-tree >/dev/null
@@ -10,7 +10,7 @@ branch=$(git symbolic-ref -q --short HEAD || :)
 [ -z "$3" ] || [ -n "$branch" ] || refuse no_branch 'the target has no branch checked out'
 for state in MERGE_HEAD CHERRY_PICK_HEAD REVERT_HEAD rebase-merge rebase-apply; do
     [ ! -e "$(git rev-parse --git-path "$state")" ] ||
-        refuse unfinished "the target is in the middle of something ($state); finish or abort that first"
+        refuse unfinished "a merge, rebase or similar is in progress in the target ($state); finish or abort it first"
 done
 changed=$(GIT_OPTIONAL_LOCKS=0 git -c core.quotePath=false status --porcelain --untracked-files=no | head -n 3 | cut -c 4-)
 [ -z "$changed" ] ||

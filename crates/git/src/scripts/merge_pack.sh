@@ -14,5 +14,5 @@ printf 'count %s\n' "$count"
 [ "$count" -gt 0 ] || exit 0
 git bundle create --quiet "$bench/bundle" --stdin <"$bench/wanted"
 size=$(wc -c <"$bench/bundle")
-[ "$size" -le "$3" ] || refuse too_large "what it has to give takes $size bytes; at most $3 can be carried"
+[ "$size" -le "$3" ] || refuse too_large "its new commits take $size bytes; at most $3 can be transferred"
 printf 'size %s\n' "$size"

@@ -1,5 +1,5 @@
 # $1 path, $2 remote, $3 branch or nothing, $4 1 to force, $5 1 to set the upstream
-# A remote on the guest's own disk is its user's affair.
+# A remote may be on the guest's own disk.
 export GIT_ALLOW_PROTOCOL=file:http:https:git:ssh
 enter "$1"
 git rev-parse --git-dir >/dev/null

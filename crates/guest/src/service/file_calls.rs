@@ -82,8 +82,8 @@ impl Agent {
             return Err(invalid("an upload must begin with a header"));
         };
         let (sender, mut pieces) = mpsc::channel(QUEUED_MESSAGES);
-        // When this call is dropped, so is the sender. The thread then finds no end of the upload and removes its
-        // files.
+        // If this call is dropped, the sender is dropped too. The thread then finds no end of the upload and removes
+        // its files.
         let writer = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             write(&header, &mut || pieces.blocking_recv())

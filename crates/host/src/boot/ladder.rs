@@ -200,8 +200,8 @@ impl Ladder<'_> {
             Ok(result) => result?,
             Err(_elapsed) => return Err(late(launched.report_stuck().await)),
         };
-        // Before the VM is handed over: a boot that is cancelled here is still undone. And after its events are listened
-        // to: the guest may reach its limit at once.
+        // This is done before the VM is handed over, so that a boot that is cancelled here is still undone. It is done
+        // after the events are subscribed to, because the guest may reach its limit at once.
         let events = launched.events();
         room::watch(self.spec, launched.qmp()).await;
         tracing::debug!(workspace = %start.id, laps = %laps.0, "the VM is up");

@@ -118,7 +118,7 @@ impl Drop for Undo {
 impl Host {
     /// Starts the process. It does not answer yet.
     pub(crate) fn spawn(&self, start: &Start) -> Result<Spawned, BootError> {
-        // Leftovers of an earlier run of this VM are dead: there is never more than one process for it.
+        // No process uses the files of an earlier run of this VM, because it never has more than one process.
         files::remove_dir(&start.run_dir)?;
         files::make_private_dir(&start.run_dir)?;
         let mut undo = Undo { process: None, run_dir: Some(start.run_dir.clone()) };

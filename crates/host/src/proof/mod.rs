@@ -1,4 +1,4 @@
-//! Proves, on the host where it is asked for, that VMs which did not boot are independent of each other and intact.
+//! Proves on this host that VMs which were restored instead of booted are intact and independent of each other.
 //!
 //! ```text
 //! LadderRun    every way to start a VM, one after the other

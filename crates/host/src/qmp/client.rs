@@ -28,7 +28,7 @@ use super::wire::{self, Answer, Event, Incoming, Refusal};
 /// Answers of the commands we use have a few KiB; this only keeps a broken peer from filling our memory.
 const MAX_LINE: u64 = 4 << 20;
 
-/// Commands in progress at once. We send one at a time; the rest is room for a shutdown that overtakes.
+/// Commands in progress at once. We send one at a time; the rest is room for a shutdown that is sent meanwhile.
 const QUEUE: usize = 16;
 
 /// A boot and a migration emit a dozen events; a receiver that lags behind this many asks QEMU for its state instead.

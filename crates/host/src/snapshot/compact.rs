@@ -61,7 +61,7 @@ async fn merge_all(
         };
         let merge = merge.clone();
         if !merge.under_head {
-            // The VM was restored away from this branch and does not have it open.
+            // The VM was restored to a snapshot outside of this branch, so it does not have the branch open.
             Qcow2Storage.merge_offline(dir, &merge).await?;
             continue;
         }

@@ -50,13 +50,13 @@ pub(crate) fn of(error: &OpError) -> Option<Hint> {
         OpError::TooManyForwards { .. } => "remove one with `port_forward` (action remove)".into(),
         OpError::WrongState { refusal, .. } => of_refusal(*refusal),
         OpError::NameTaken { .. } => {
-            Hint::new("choose another name, or look at it with `workspace_info`").or("choose another name")
+            Hint::new("choose another name, or look at that workspace with `workspace_info`").or("choose another name")
         }
         OpError::TooManyWorkspaces { .. } | OpError::TooManyVms { .. } | OpError::Quota(_) => {
             "destroy workspaces that are no longer needed with `workspace_destroy`".into()
         }
         OpError::RateLimited(_) => {
-            "wait that long, and do more with each call: one workspace runs many commands".into()
+            "wait for that time; to make fewer calls, use one workspace for many commands".into()
         }
         OpError::HostMemory(_) => "ask for less memory_mb, or stop or destroy another workspace".into(),
         OpError::NoAddress(_) => "destroy workspaces that are no longer needed".into(),
@@ -111,7 +111,7 @@ pub(crate) fn of(error: &OpError) -> Option<Hint> {
         }
         OpError::Unsupported { .. } => "workspaces are always isolated; pass false, or omit the argument".into(),
         OpError::Boot { source: BootFailure::Lasting { .. }, .. } => {
-            "remove the cause that the message names; trying again does not help before".into()
+            "remove the cause that the message names before you try again".into()
         }
         OpError::Boot { .. } => "try again; if the workspace exists, `workspace_logs` shows its console".into(),
         OpError::HostUnfit { .. } => "run `agentiso check` on the host; it names what is missing".into(),
@@ -231,7 +231,7 @@ fn of_trouble(trouble: Trouble) -> Option<Hint> {
         }
         Trouble::NoSpace => "delete files in the workspace, or create one with a larger disk_gb".into(),
         Trouble::ForbiddenProtocol => {
-            "only https, http, git and ssh are used to fetch; submodules included".into()
+            "use a URL with https, http, git or ssh, for submodules too".into()
         }
         Trouble::TimedOut => "raise timeout_secs, or fetch less: a depth or a single branch".into(),
         Trouble::Other => return None,
@@ -252,7 +252,7 @@ fn of_swarm(error: &SwarmError) -> Hint {
         SwarmError::TaskCount(_) => "split the work into several calls".into(),
         SwarmError::Parallel(_) => "omit max_parallel for the default".into(),
         SwarmError::SameName(_) => "give every task a name of its own".into(),
-        SwarmError::QueryCount(_) => "ask for what the tasks need most".into(),
+        SwarmError::QueryCount(_) => "give fewer queries: those that the tasks need most".into(),
         SwarmError::QueryLength(_) => "ask for a few words, or for a note by its path".into(),
         SwarmError::NoWorker(_) => "remove the cause and call again; this swarm left nothing behind".into(),
     }

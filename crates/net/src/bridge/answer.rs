@@ -1,8 +1,8 @@
 //! Sends a guest an ICMP error at once when its datagram is refused.
 //!
 //! The kernel sends such errors too, but limits them per VM, and uses up that allowance whenever it forwards something
-//! between two VMs of the bridge, because it would rather redirect them to each other. A guest that gets no error waits
-//! for an answer that never comes.
+//! between two VMs of the bridge, because it tries to redirect them to each other. A guest that gets no error waits for
+//! an answer that never comes.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -12,7 +12,7 @@ const MAX_CHAIN: usize = 16;
 /// Records kept of one answer. More addresses do not make a name better reachable.
 const MAX_RECORDS: usize = 256;
 
-/// Longest time to live, whatever the answer claims: the author of a policy who moves a service wants to see it moved.
+/// Longest time to live, even if the answer gives a longer one, so that guests soon find a service that was moved.
 pub(super) const MAX_TTL: Duration = Duration::from_secs(300);
 
 /// Longest time to live of the answer that a name does not exist.

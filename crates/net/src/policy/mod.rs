@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Each VM has one [`Guard`], which knows its policy, the names its addresses were resolved from, and the host's own
-//! addresses. What the guest sends and cannot be understood counts as a connection without a name, never as an error.
+//! addresses. Bytes of the guest that cannot be understood count as a connection without a name, never as an error.
 //! Policy does not hold bytes back and does not end flows: [`flow`](crate::flow) does.
 
 mod rules;

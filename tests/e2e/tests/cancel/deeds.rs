@@ -13,7 +13,7 @@ pub(crate) struct Operation {
     pub(crate) what: &'static str,
     pub(crate) tool: &'static str,
     arguments: Value,
-    /// How often the operation is cancelled.
+    /// The number of times that the operation is cancelled.
     pub(crate) rounds: u32,
     /// The usual duration, for operations slow enough to disconnect in the middle.
     pub(crate) usually: Option<Duration>,

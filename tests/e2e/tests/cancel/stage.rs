@@ -32,7 +32,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// running for this long without a break and executes commands, it stays, however busy the host is.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// How many calls may be done but not yet answered when they are cancelled. That is rare.
+/// The most calls that may be done but not yet answered when they are cancelled. Such calls are rare.
 const MOST_LATE_CANCELS: u32 = 3;
 
 /// The directory of the notes.

@@ -18,7 +18,7 @@ use crate::weather::Spell;
 /// The time for a client to reach the step of a fault, or the write that is to fail.
 const REACHED_WITHIN: Duration = Duration::from_secs(24);
 
-/// How often the deed is requested within that time.
+/// The number of times that the deed is requested within that time.
 const ATTEMPTS: u32 = 8;
 
 /// SIGTERM stops all VMs first.

@@ -1,7 +1,7 @@
 //! The command that runs an AI agent in a worker.
 //!
-//! The script chooses the agent in the guest, because only the image knows which one is installed. Both agents read the
-//! notes from standard input, so notes may be larger than an argument can be.
+//! The script chooses the AI agent in the guest, because only the image knows which one is installed. Both AI agents
+//! read the notes from standard input, so notes may be larger than an argument can be.
 
 use crate::shellwords;
 

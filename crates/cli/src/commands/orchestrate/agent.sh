@@ -1,5 +1,5 @@
-# The prompt is $1; what the notes know about it comes on standard input.
-# Both agents would take one that begins with a dash for an option.
+# $1 is the prompt; the notes for it are on standard input.
+# Both AI agents would take a prompt that begins with a dash for an option.
 case "$1" in -*) set -- " $1" ;; esac
 PATH="$PATH:/usr/local/bin:$HOME/.local/bin:$HOME/.opencode/bin"
 if command -v claude >/dev/null 2>&1; then

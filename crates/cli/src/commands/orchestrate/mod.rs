@@ -95,7 +95,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
 }
 
 /// Locks the state directory for one run at a time. Each run may use the whole quota of a session, and a second run
-/// that was started by mistake would pay for its agents twice.
+/// that was started by mistake would pay for its AI agents twice.
 fn lock_run(paths: &Paths) -> Result<InstanceLock, Failure> {
     let unmade = |error| Failure::new(format!("cannot create {}: {error}", paths.data.display()));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&paths.data).map_err(unmade)?;
@@ -150,8 +150,9 @@ fn worker(task: &str) -> String {
     format!("{PREFIX}-{task}")
 }
 
-/// Refuses to begin if another workspace has the name of a worker: workers have fixed names, and no agent should start
-/// and cost money before. If a name is taken after this check, the task of that worker fails with the reason.
+/// Refuses to begin if another workspace has the name of a worker: workers have fixed names. This is checked before any
+/// AI agent starts, because AI agents cost money. If a name is taken after this check, the task of that worker fails
+/// with the reason.
 fn check_names<'a>(tasks: &[SwarmTaskParams], taken: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
     let taken: HashSet<&str> = taken.collect();
     let wanted = tasks.iter().map(|task| worker(&task.name));

@@ -14,10 +14,10 @@ use clap::Subcommand;
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// Read and search the notes that agents keep
+/// Read and search the notes that AI agents keep
 ///
-/// The notes are files in the directory vault.path of the configuration; edit them with any editor. Agents use them through
-/// the tool `vault`.
+/// The notes are files in the directory vault.path of the configuration; edit them with any editor. AI agents use them
+/// through the tool `vault`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:

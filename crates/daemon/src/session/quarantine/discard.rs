@@ -55,7 +55,7 @@ impl Session {
         for stray in strays.iter().filter(|stray| stray.id == id && !stray.is_template_build()) {
             shared.vms.end_stray(stray).await.map_err(failed)?;
         }
-        // Called even if no VM ran: one that ended by itself has left its network port behind, and nobody was told.
+        // Called even if no VM runs: a VM that ended by itself may have left its network port behind.
         shared.network.strays_are_gone();
         let directory = shared.config.paths.workspace_data(&id);
         let discarded = tokio::task::spawn_blocking(move || files::discard_dir(&directory)).await;

@@ -23,7 +23,7 @@ use crate::vms::{Command, JobQuery};
 /// Directory in which a task runs if its assignment names none.
 const WORKDIR: &str = "/workspace";
 
-/// How long one poll waits for the end of a job.
+/// The longest time that one poll waits for the end of a job.
 const POLL_WAIT: Duration = Duration::from_secs(30);
 
 /// Delay between attempts to reach a VM that does not answer: it cannot notify the daemon.

@@ -20,8 +20,8 @@ const AFTER_FILTER: i32 = 10;
 /// header sizes between them.
 pub(crate) const KEYS: u32 = 4 * super::outside::CONNECTIONS;
 
-/// Expiry of a count: longer than an open flow may be silent. Counts are removed after they were read; this is for a
-/// daemon that never comes back.
+/// Expiry of a count: longer than an open flow may be silent. Counts are removed after they were read; the expiry is
+/// for the case that no daemon runs again.
 const FORGOTTEN: Duration = Duration::from_secs(3 * 60 * 60);
 
 /// New keys that are logged per second. One is enough, because the reader then reads all counts.
