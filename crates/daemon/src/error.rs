@@ -3,8 +3,11 @@
 //! What a client can do about an error depends on the client, so hints are made by `agentiso-mcp` and the command line.
 
 mod code;
+mod git;
 mod mcp_bridge;
+mod prepare;
 mod quarantine;
+mod swarm;
 mod team;
 
 use std::path::PathBuf;
@@ -25,14 +28,16 @@ use agentiso_vault::VaultError;
 use agentiso_vault::board::BoardError;
 use thiserror::Error;
 
-use crate::git::GitError;
 use crate::info::MAX_FORWARDS;
 use crate::ledger::LedgerError;
-use crate::session::{PrepareError, SwarmError};
 use crate::vms::{AgentFailure, BootFailure, CarryFailure, EraseFailure, SnapshotFailure, Unrecorded};
 
+pub use git::GitError;
 pub use mcp_bridge::McpBridgeError;
+pub use prepare::PrepareError;
 pub use quarantine::QuarantineError;
+pub use swarm::SwarmError;
+pub(crate) use swarm::{MAX_QUERIES, MAX_QUERY, MAX_TASKS};
 pub use team::TeamError;
 
 const MIB: u64 = 1 << 20;

@@ -17,7 +17,6 @@ mod error;
 pub mod fault;
 mod first_turn;
 mod found_daemon;
-mod git;
 mod handle;
 mod info;
 mod inside;
@@ -59,9 +58,8 @@ pub use agentiso_net::flow::log::{FlowEvent, FlowRecord};
 pub use agentiso_sys::jail::of_process as jail_of;
 pub use agentiso_sys::transfer::TransferError;
 pub use daemon::{Daemon, OpenError};
-pub use error::{McpBridgeError, OpError, QuarantineError, TeamError};
+pub use error::{GitError, McpBridgeError, OpError, PrepareError, QuarantineError, SwarmError, TeamError};
 pub use found_daemon::{FoundDaemon, find_daemon};
-pub use git::GitError;
 pub use info::{
     Adopted, BatchForked, BulkAdopted, CreateRequest, Created, ExportRequest, Exported, ForkFailed,
     ForkManyRequest, ForkRequest, Forked, ForkedFrom, ImportRequest, Imported, LogKind, Logs, MAX_FORKS,
@@ -75,10 +73,10 @@ pub use network::NetworkError;
 pub use registry::{SessionKind, TAKEOVER_AFTER};
 pub use run_dir::{Owner, RunDirError, others_vms, share_directory};
 pub use session::{
-    BridgeAccess, ExecStream, Guest, MemberInfo, MergeRequest, Merged, MergedSource, PrepareError,
-    PrepareRequest, Prepared, QuarantineItem, QuarantineKind, Received, Recovered, RoleRequest, Sent,
-    Session, SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
-    TeamInfo, TeamRequest, Transferred, VaultQuery, VaultQueryKind, Watch,
+    BridgeAccess, ExecStream, Guest, MemberInfo, MergeRequest, Merged, MergedSource, PrepareRequest,
+    Prepared, QuarantineItem, QuarantineKind, Received, Recovered, RoleRequest, Sent, Session, SwarmDone,
+    SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome, TeamInfo, TeamRequest,
+    Transferred, VaultQuery, VaultQueryKind, Watch,
 };
 pub use vms::{
     AgentFailure, Captured, ChangedPath, ChangedPaths, Command, DirEntry, DirListing, EntryKind, ExecEvent,

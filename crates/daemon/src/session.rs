@@ -44,11 +44,11 @@ use crate::vms::{HostFacts, ImageFailure, ImageRef, Progress, Rung, SizesOf, Tem
 pub use git::{MergeRequest, Merged, MergedSource};
 pub use guest::{ExecStream, Guest, Transferred};
 pub use mcp_bridge::BridgeAccess;
-pub use prepare::{PrepareError, PrepareRequest, Prepared};
+pub use prepare::{PrepareRequest, Prepared};
 pub use quarantine::{QuarantineItem, QuarantineKind, Recovered};
 pub use swarm::{
-    SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
-    VaultQuery, VaultQueryKind,
+    SwarmDone, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome, VaultQuery,
+    VaultQueryKind,
 };
 pub(crate) use teams::recover as recover_teams;
 pub use teams::{MemberInfo, Received, RoleRequest, Sent, TeamInfo, TeamRequest};

@@ -5,30 +5,14 @@ use std::fmt;
 use std::time::Duration;
 
 use agentiso_core::paths::GuestPath;
-/// The guest's reasons to refuse a call, stable across versions.
-pub use agentiso_protocol::ErrorCode as GuestCode;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use thiserror::Error;
 
 use crate::exec::{Command, ExecEvents, ExecSpec};
+use crate::failure::AgentFailure;
 use crate::files::{DirListing, Download, FileContent, ListOptions, Pieces, Upload, WriteFile};
 use crate::jobs::{ExecOrJob, JobQuery, JobState, JobSummary};
 use crate::local::LocalConnections;
-
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum AgentFailure {
-    /// The guest answered with a refusal.
-    #[error("{message}")]
-    Refused { code: GuestCode, message: String },
-    /// The guest's agent is part of a memory snapshot that is older than this call.
-    #[error("the agent in the guest is older than this daemon and does not support {call}")]
-    Unsupported { call: &'static str },
-    #[error("the guest did not answer within {seconds} s")]
-    Silent { seconds: u64 },
-    #[error("the connection to the guest broke: {reason}")]
-    Broken { reason: String },
-}
 
 /// A connection to one guest that reconnects by itself. Any number of calls may run at once.
 pub trait GuestAgent: fmt::Debug + Send + Sync + 'static {

@@ -8,7 +8,7 @@ use agentiso_core::paths::GuestPath;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
-use crate::agent::AgentFailure;
+use crate::failure::AgentFailure;
 
 /// Bytes kept of each stream unless the caller says otherwise, from the tool contract.
 const DEFAULT_MAX_OUTPUT: u64 = 262_144;

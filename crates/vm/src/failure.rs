@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use agentiso_core::names::ImageName;
+/// The guest's reasons to refuse a call, stable across versions.
+pub use agentiso_protocol::ErrorCode as GuestCode;
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -76,4 +78,18 @@ pub enum ImageFailure {
     Missing { name: ImageName, known: Vec<String> },
     #[error("image {name} cannot be used: {reason}")]
     Broken { name: ImageName, reason: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AgentFailure {
+    /// The guest answered with a refusal.
+    #[error("{message}")]
+    Refused { code: GuestCode, message: String },
+    /// The guest's agent is part of a memory snapshot that is older than this call.
+    #[error("the agent in the guest is older than this daemon and does not support {call}")]
+    Unsupported { call: &'static str },
+    #[error("the guest did not answer within {seconds} s")]
+    Silent { seconds: u64 },
+    #[error("the connection to the guest broke: {reason}")]
+    Broken { reason: String },
 }

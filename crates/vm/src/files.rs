@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use tokio::io::AsyncRead;
 
-use crate::agent::AgentFailure;
+use crate::failure::AgentFailure;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileContent {

@@ -21,12 +21,13 @@ mod spec;
 mod vm;
 mod vms;
 
-pub use agent::{AgentFailure, GuestAgent, GuestCode};
+pub use agent::GuestAgent;
 pub use carry::{About, Arrival, Carried, Exported, Facts, Imported, Target};
 pub use exec::{Captured, Command, ExecEvent, ExecEvents, ExecOutcome, ExecSpec, OutputStream};
 pub use facts::{HostFacts, Stray, TEMPLATE_BUILD, TemplateInfo};
 pub use failure::{
-    AttachFailure, BootFailure, CarryFailure, EraseFailure, ImageFailure, SnapshotFailure, Unrecorded,
+    AgentFailure, AttachFailure, BootFailure, CarryFailure, EraseFailure, GuestCode, ImageFailure,
+    SnapshotFailure, Unrecorded,
 };
 pub use files::{
     Arrived, DirEntry, DirListing, Download, EntryKind, FileContent, ListOptions, Pieces, Upload, WriteFile,
@@ -37,9 +38,9 @@ pub use snapshot::{
     ChangedPath, ChangedPaths, DiskSnapshot, Origin, SizesOf, SnapshotDiff, SnapshotSizes, SnapshotTaken,
     VolumeSizes,
 };
-pub use spec::{BaseImage, Booted, Card, Identity, ImageRef, NetworkIdentity, OnSpawn, Rung, VmSpec};
+pub use spec::{BaseImage, Card, Identity, ImageRef, NetworkIdentity, OnSpawn, Rung, VmSpec};
 pub use vm::Vm;
-pub use vms::Vms;
+pub use vms::{Booted, Vms};
 
 pub use agentiso_sys::Progress;
 pub use agentiso_sys::process::VmRecord;

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use tokio::io::DuplexStream;
 
-use crate::agent::AgentFailure;
+use crate::failure::AgentFailure;
 
 /// One such connection. If it is dropped before its end, the program's connection is cut.
 pub struct LocalConnection {

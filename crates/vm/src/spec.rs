@@ -4,7 +4,6 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentiso_core::config::InitMode;
 use agentiso_core::ids::WorkspaceId;
@@ -15,7 +14,6 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Unrecorded;
-use crate::vm::Vm;
 
 /// The image, and its build, that a workspace was made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,14 +158,4 @@ impl fmt::Display for Rung {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
-}
-
-/// A VM that is up and has its identity.
-#[derive(Debug)]
-pub struct Booted<V = Arc<dyn Vm>> {
-    pub vm: V,
-    pub rung: Rung,
-    pub boot_time: Duration,
-    /// A requested feature that could not be provided, although the VM is up: its memory could not be restored.
-    pub warning: Option<String>,
 }

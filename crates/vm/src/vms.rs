@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_core::memory::HostMemory;
@@ -18,8 +19,18 @@ use crate::carry::{About, Arrival, Carried, Exported, Imported, Target};
 use crate::facts::{HostFacts, Stray, TemplateInfo};
 use crate::failure::{AttachFailure, BootFailure, CarryFailure, EraseFailure, ImageFailure, SnapshotFailure};
 use crate::snapshot::{DiskSnapshot, Origin, SizesOf, SnapshotDiff, VolumeSizes};
-use crate::spec::{Booted, ImageRef, OnSpawn, VmSpec};
+use crate::spec::{ImageRef, OnSpawn, Rung, VmSpec};
 use crate::vm::Vm;
+
+/// A VM that is up and has its identity.
+#[derive(Debug)]
+pub struct Booted<V = Arc<dyn Vm>> {
+    pub vm: V,
+    pub rung: Rung,
+    pub boot_time: Duration,
+    /// A requested feature that could not be provided, although the VM is up: its memory could not be restored.
+    pub warning: Option<String>,
+}
 
 /// Makes, finds and removes VMs.
 pub trait Vms: fmt::Debug + Send + Sync + 'static {

@@ -10,9 +10,9 @@ use agentiso_git::merge::{self, Merge, Outcome, Source, Strategy};
 use agentiso_git::{Ran, Script};
 use tokio_util::sync::CancellationToken;
 
+use super::guest::MergeGuest;
 use super::{Guest, Session};
-use crate::error::OpError;
-use crate::git::{GitError, MergeGuest};
+use crate::error::{GitError, OpError};
 use crate::metrics::MergeResult;
 
 #[derive(Clone, Debug)]

@@ -1,9 +1,12 @@
 //! Commands and files in one running guest, for as long as its VM runs.
 
+mod git;
 mod jobs;
+mod merge;
 mod pipes;
 mod transfer;
 
+pub(super) use merge::MergeGuest;
 pub use transfer::Transferred;
 
 use std::sync::Arc;

@@ -9,12 +9,10 @@ use agentiso_core::network::PolicyChange;
 use agentiso_core::paths::GuestPath;
 use agentiso_git::calls::{Before, CloneRepo};
 use agentiso_git::{GitUrl, Trouble};
-use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use super::Session;
-use crate::error::OpError;
-use crate::git::GitError;
+use crate::error::{GitError, OpError, PrepareError};
 use crate::info::{CreateRequest, SnapshotInfo, WorkspaceInfo};
 use crate::registry::Lifetime;
 use crate::session::Guest;
@@ -64,40 +62,6 @@ pub enum Prepared {
         workspace: WorkspaceInfo,
         snapshot: SnapshotInfo,
     },
-}
-
-#[derive(Debug, Error)]
-pub enum PrepareError {
-    #[error("workspace {name} is being prepared by another call")]
-    UnderWay { name: WorkspaceName },
-    #[error("setup command {number}/{total} of workspace {name} {ended}: {command}\n{output}")]
-    Setup {
-        name: WorkspaceName,
-        /// Counted from 1.
-        number: usize,
-        total: usize,
-        command: String,
-        /// Its end in words: `ended with exit code 3`.
-        ended: String,
-        /// The end of its output.
-        output: String,
-    },
-}
-
-impl PrepareError {
-    pub(crate) fn code(&self) -> &'static str {
-        match self {
-            Self::UnderWay { .. } => "prepare_in_progress",
-            Self::Setup { .. } => "setup_failed",
-        }
-    }
-
-    pub(crate) fn retryable(&self) -> bool {
-        match self {
-            Self::UnderWay { .. } => true,
-            Self::Setup { .. } => false,
-        }
-    }
 }
 
 /// The workspace that is prepared.

@@ -14,5 +14,5 @@ mod run;
 mod worker;
 
 pub use knowledge::{VaultQuery, VaultQueryKind};
-pub use request::{SwarmError, SwarmMerge, SwarmRequest, SwarmTask};
+pub use request::{SwarmMerge, SwarmRequest, SwarmTask};
 pub use run::{SwarmDone, SwarmMerged, TaskDone, TaskOutcome};

@@ -12,9 +12,9 @@ use futures::future::join_all;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-use super::request::{SwarmError, SwarmMerge, SwarmRequest};
+use super::request::{SwarmMerge, SwarmRequest};
 use super::worker::{ForkedWorkers, Workers};
-use crate::error::OpError;
+use crate::error::{OpError, SwarmError};
 use crate::session::Guest;
 use crate::session::Session;
 use crate::session::git::{MergeRequest, Merged};

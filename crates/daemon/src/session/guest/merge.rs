@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use super::Guest;
 use crate::error::OpError;
-use crate::session::Guest;
 use crate::vms::WriteFile;
 
 #[derive(Debug)]

@@ -4,9 +4,8 @@ use agentiso_git::calls::{CloneRepo, Cloned};
 use agentiso_git::{Ran, Script, Trouble};
 use tokio_util::sync::CancellationToken;
 
-use super::error::GitError;
-use crate::error::OpError;
-use crate::session::Guest;
+use super::Guest;
+use crate::error::{GitError, OpError};
 use crate::vms::{Captured, ExecSpec};
 
 /// Bytes kept of the end of a stream in addition to its beginning: an error message is usually last.

@@ -5,7 +5,7 @@ use agentiso_git::Trouble;
 use agentiso_git::merge::MergeError;
 use thiserror::Error;
 
-use crate::error::OpError;
+use super::OpError;
 
 #[derive(Debug, Error)]
 pub enum GitError {
