@@ -7,6 +7,7 @@
 
 mod crates;
 mod guards;
+mod modules;
 mod sources;
 mod words;
 
@@ -59,6 +60,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let sources = sources::read(&root)?;
     problems.extend(guards::problems(&root, &sources)?);
+    problems.extend(modules::problems(&sources));
     problems.extend(words::problems(&root, &documents, &sources)?);
     if !problems.is_empty() {
         bail!("problems in the documents:\n  {}", problems.join("\n  "));
