@@ -97,7 +97,6 @@ pub(crate) fn of(error: &OpError) -> Option<String> {
         | OpError::OwnerConnected { .. }
         | OpError::OutOfRange(_)
         | OpError::RateLimited(_)
-        | OpError::Unsupported { .. }
         | OpError::Guest { source: AgentFailure::Refused { .. }, .. }
         | OpError::Transfer { .. }
         | OpError::Logs { .. }

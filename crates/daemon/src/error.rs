@@ -143,8 +143,6 @@ pub enum OpError {
     NoImage { name: ImageName, known: Vec<String> },
     #[error("base image {name} cannot be used: {reason}")]
     BrokenImage { name: ImageName, reason: String },
-    #[error("{what} is not supported")]
-    Unsupported { what: String },
     #[error("workspace {name} did not start: {source}")]
     Boot {
         name: WorkspaceName,

@@ -51,7 +51,6 @@ impl OpError {
             },
             Self::NoImage { .. } => "no_image",
             Self::BrokenImage { .. } => "broken_image",
-            Self::Unsupported { .. } => "unsupported",
             Self::Boot { .. } => "boot_failed",
             Self::HostUnfit { .. } => "host_unfit",
             Self::Guest { source: AgentFailure::Refused { code, .. }, .. } => code.as_str(),
@@ -134,7 +133,6 @@ impl OpError {
             | Self::SetupFailed { .. }
             | Self::NoImage { .. }
             | Self::BrokenImage { .. }
-            | Self::Unsupported { .. }
             | Self::HostUnfit { .. }
             | Self::Boot { .. }
             | Self::Guest {

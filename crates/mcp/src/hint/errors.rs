@@ -109,7 +109,6 @@ pub(crate) fn of(error: &OpError) -> Option<Hint> {
         OpError::BrokenImage { name, .. } => {
             Hint::new(format!("run `agentiso image build {name} --force` on the host"))
         }
-        OpError::Unsupported { .. } => "workspaces are always isolated; pass false, or omit the argument".into(),
         OpError::Boot { source: BootFailure::Lasting { .. }, .. } => {
             "remove the cause that the message names before you try again".into()
         }
