@@ -16,7 +16,6 @@ pub mod accelerator;
 pub mod boot;
 pub mod carry;
 pub mod hypervisor;
-pub mod proof;
 pub mod qemu;
 pub mod qmp;
 mod running;

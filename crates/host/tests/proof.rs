@@ -4,7 +4,7 @@ mod common;
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_host::Booted;
-use agentiso_host::proof::{
+use agentiso_selfcheck::{
     Before, Check, CheckResult, Guest, Origin, Parent, Seen, Subject, Verdict, examine,
 };
 use agentiso_sys::Progress;

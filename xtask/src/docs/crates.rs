@@ -16,12 +16,13 @@ const BEGIN: &str = "<!-- crates: written by ./x docs --update -->\n```text\n";
 const END: &str = "```\n<!-- end of crates -->";
 
 /// From the foundation up. Every crate of the workspace is in one layer.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 10] = [
     &["core", "diff", "http", "protocol", "tree", "vault", "testkit", "xtask"],
     &["git", "guest", "net", "sys"],
     &["vm"],
     &["agent", "disk"],
     &["host", "image"],
+    &["selfcheck"],
     &["daemon"],
     &["mcp"],
     &["agentiso"],

@@ -120,7 +120,7 @@ impl Templates {
     }
 
     /// Makes the bare template for VMs of this size, unless it exists.
-    pub(crate) async fn ensure_bare(
+    pub async fn ensure_bare(
         &self,
         resources: Resources,
         progress: &Progress,

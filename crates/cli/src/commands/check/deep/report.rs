@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentiso_host::proof::{CheckResult, Step, StepResult, Verdict};
+use agentiso_selfcheck::{CheckResult, Step, StepResult, Verdict};
 use serde_json::{Value, json};
 
 use crate::output;
@@ -156,7 +156,7 @@ fn check_json(result: &CheckResult) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use agentiso_host::proof::Check;
+    use agentiso_selfcheck::Check;
 
     use super::*;
 

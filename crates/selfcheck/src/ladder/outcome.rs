@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use agentiso_host::Booted;
 use agentiso_vm::Rung;
 
-use crate::Booted;
-use crate::proof::verdict::{CheckResult, Verdict};
+use crate::verdict::{CheckResult, Verdict};
 
 /// A step that was performed.
 #[derive(Default)]
@@ -47,7 +47,7 @@ pub(super) fn describe_pause(pause: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proof::check::Check;
+    use crate::check::Check;
 
     #[test]
     fn failed_step_lists_all_reasons() {

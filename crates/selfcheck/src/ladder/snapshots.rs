@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::outcome::{Outcome, describe_pause};
 use super::state::{LadderRun, Running, TakenSnapshot};
-use crate::proof::before::Before;
-use crate::proof::check::Origin;
-use crate::proof::verdict::Finding;
+use crate::before::Before;
+use crate::check::Origin;
+use crate::verdict::Finding;
 
 impl LadderRun {
     pub(super) async fn snapshot(

@@ -8,22 +8,22 @@ use agentiso_core::address::{AddressPool, Subnet, mac_for};
 use agentiso_core::config::InitMode;
 use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use agentiso_core::resources::Resources;
+use agentiso_host::Booted;
+use agentiso_host::Vm;
+use agentiso_host::{Hypervisor, HypervisorSettings};
 use agentiso_sys::Progress;
 use agentiso_vm::{BaseImage, Card, Identity, NetworkIdentity, OnSpawn, Rung, VmSpec};
 use tokio::time::Instant;
 
 use super::boots::Template;
 use super::outcome::Outcome;
-use crate::Booted;
-use crate::hypervisor::{Hypervisor, HypervisorSettings};
-use crate::proof::before::Before;
-use crate::proof::check::Origin;
-use crate::proof::entropy::Seen;
-use crate::proof::guest::Guest;
-use crate::proof::step::{Step, StepResult};
-use crate::proof::suite::{Parent, Subject, examine};
-use crate::proof::verdict::{CheckResult, Finding, merge};
-use crate::vm::Vm;
+use crate::before::Before;
+use crate::check::Origin;
+use crate::entropy::Seen;
+use crate::guest::Guest;
+use crate::step::{Step, StepResult};
+use crate::suite::{Parent, Subject, examine};
+use crate::verdict::{CheckResult, Finding, merge};
 
 /// The time for the guest's processes and its file system to end in order.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);

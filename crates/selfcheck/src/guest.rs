@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use agentiso_host::Vm;
 use agentiso_vm::{ExecSpec, VmSpec};
 
 use super::verdict::Finding;
-use crate::vm::Vm;
 
 /// The slowest question waits twenty seconds for a process, in an emulated guest on a busy host.
 const QUESTION_DEADLINE: Duration = Duration::from_secs(90);

@@ -1,17 +1,17 @@
 //! Steps that start VMs from an image or from their existing disk.
 
+use agentiso_host::Booted;
+use agentiso_host::{Hypervisor, HypervisorSettings};
 use agentiso_sys::Progress;
 use agentiso_vm::{Rung, VmSpec};
 use tokio::time::Instant;
 
 use super::outcome::Outcome;
 use super::state::{Hypervisors, LadderRun, Running, SourceWorkspace};
-use crate::Booted;
-use crate::hypervisor::{Hypervisor, HypervisorSettings};
-use crate::proof::before::Before;
-use crate::proof::check::Origin;
-use crate::proof::suite::Subject;
-use crate::proof::verdict::Finding;
+use crate::before::Before;
+use crate::check::Origin;
+use crate::suite::Subject;
+use crate::verdict::Finding;
 
 #[derive(Clone, Copy)]
 pub(super) enum Template {

@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use super::boots::both;
 use super::outcome::{Outcome, describe_pause};
 use super::state::{LadderRun, Running, TakenSnapshot};
-use crate::proof::before::Before;
-use crate::proof::check::Origin;
-use crate::proof::suite::{Parent, Subject};
-use crate::proof::verdict::Finding;
+use crate::before::Before;
+use crate::check::Origin;
+use crate::suite::{Parent, Subject};
+use crate::verdict::Finding;
 
 impl LadderRun {
     pub(super) async fn memory_forks(&mut self, progress: &Progress) -> Result<Outcome, Finding> {
