@@ -55,6 +55,29 @@ pub enum DiskError {
 }
 
 impl DiskError {
+    /// Whether another attempt may succeed although nothing is changed.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::File(_) => true,
+            Self::Format { source, .. } => source.is_passing(),
+            Self::TooSmall { .. }
+            | Self::NoVolume(_)
+            | Self::Record { .. }
+            | Self::RecordLost { .. }
+            | Self::RecordBehind { .. }
+            | Self::NoLayer(_)
+            | Self::Outside { .. }
+            | Self::Circle(_)
+            | Self::NoSnapshot { .. }
+            | Self::SnapshotExists { .. }
+            | Self::Pivoting { .. }
+            | Self::NotPivoting { .. }
+            | Self::OtherHead { .. }
+            | Self::NotRedundant(_)
+            | Self::NoKeyframe(_) => false,
+        }
+    }
+
     pub fn is_out_of_space(&self) -> bool {
         match self {
             Self::File(error) => error.is_out_of_space(),

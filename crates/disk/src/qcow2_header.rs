@@ -71,6 +71,20 @@ impl From<FieldsError> for HeaderError {
 }
 
 impl HeaderError {
+    /// Whether another attempt may succeed although nothing is changed.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            // A file that is too short stays so.
+            Self::Read(error) => error.kind() != io::ErrorKind::UnexpectedEof,
+            Self::InUse | Self::Interrupted => true,
+            Self::Fields(_)
+            | Self::Size(_)
+            | Self::BackingName(_)
+            | Self::Unsupported(_)
+            | Self::Damaged(_) => false,
+        }
+    }
+
     pub fn is_out_of_space(&self) -> bool {
         match self {
             Self::Read(error) => is_out_of_space(error),

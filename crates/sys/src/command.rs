@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -84,13 +85,22 @@ pub struct Output {
 }
 
 /// A program that is ready to run.
-#[derive(Debug)]
 pub struct Tool {
     program: String,
     package: &'static str,
     limit: Duration,
     command: Command,
     installed: bool,
+}
+
+/// Omits the arguments and the environment, which may contain passwords.
+impl fmt::Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tool")
+            .field("program", &self.program)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Tool {
@@ -125,6 +135,13 @@ impl Tool {
 
     pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.command.args(args);
+        self
+    }
+
+    /// Passes on more variables of our environment, if they are set.
+    pub fn keep(mut self, names: &[&str]) -> Self {
+        let kept = names.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+        self.command.envs(kept);
         self
     }
 
@@ -389,6 +406,19 @@ mod tests {
     async fn callers_environment_does_not_leak() {
         let output = shell("env").run().await.unwrap();
         assert!(!output.stdout.contains("CARGO"), "{}", output.stdout);
+    }
+
+    #[tokio::test]
+    async fn named_variables_reach_the_tool() {
+        // Cargo sets it for every test.
+        let output = shell("echo $CARGO_MANIFEST_DIR").keep(&["CARGO_MANIFEST_DIR", "NO_SUCH_VARIABLE"]);
+        assert_eq!(output.run().await.unwrap().stdout.trim(), env!("CARGO_MANIFEST_DIR"));
+    }
+
+    #[test]
+    fn tool_debug_text_hides_environment_and_arguments() {
+        let tool = shell("echo hush").env("http_proxy", "user:hush@host");
+        assert!(!format!("{tool:?}").contains("hush"));
     }
 
     #[tokio::test]

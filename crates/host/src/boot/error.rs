@@ -132,8 +132,7 @@ impl BootError {
     /// Whether another attempt would fail in the same way.
     fn is_lasting(&self) -> bool {
         match self {
-            // An error of the host's file system may pass.
-            Self::Disk(error) => !matches!(error, DiskError::File(_)),
+            Self::Disk(error) => !error.is_passing(),
             Self::SocketPath { .. } | Self::NoInit { .. } => true,
             Self::Rung { source, .. } => source.is_lasting(),
             Self::File(_)
@@ -212,6 +211,13 @@ mod tests {
             let wrapped = BootError::Rung { rung: Rung::ColdBoot, source: boxed(error) };
             assert!(matches!(wrapped.into(), BootFailure::Lasting { reason } if reason.contains(&text)));
         }
+    }
+
+    #[test]
+    fn unreadable_disk_may_be_readable_another_time() {
+        let source = agentiso_disk::qcow2_header::HeaderError::Read(std::io::Error::other("busy"));
+        let disk = DiskError::Format { path: "/disk.qcow2".into(), source };
+        assert!(matches!(BootError::from(disk).into(), BootFailure::Failed { .. }));
     }
 
     #[test]

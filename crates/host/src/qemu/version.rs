@@ -15,6 +15,9 @@ pub const OLDEST: QemuVersion = QemuVersion { major: 8, minor: 2 };
 
 const PACKAGE: &str = "qemu-system-x86";
 
+/// A QEMU outside the system's directories may need these, and has them when it runs a VM.
+const LIBRARIES: [&str; 2] = ["LD_LIBRARY_PATH", "TMPDIR"];
+
 /// `--version` prints a line; a minute means that the disk or the host is stuck.
 const VERSION_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -60,7 +63,8 @@ impl Qemu {
         let path = which(binary, std::env::var_os("PATH").as_deref())
             .ok_or(QemuError::NotFound(binary.to_owned()))?;
         let meta = path.metadata().map_err(FileError::at("read", &path))?;
-        let done = Tool::new(&path, PACKAGE, VERSION_DEADLINE).args(["--version"]).run().await?;
+        let asked = Tool::new(&path, PACKAGE, VERSION_DEADLINE).args(["--version"]).keep(&LIBRARIES);
+        let done = asked.run().await?;
         let version_line = done.stdout.lines().next().unwrap_or_default().trim().to_owned();
         let version = parse_version(&version_line)
             .ok_or_else(|| QemuError::NoVersion { path: path.clone(), text: version_line.clone() })?;
