@@ -409,6 +409,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn hanging_tool_ends_at_its_deadline() {
+        let tool = Tool::new("sleep", "coreutils", Duration::from_millis(100)).args(["1000"]);
+        let ended = tokio::time::timeout(SHORT, tool.run()).await.expect("it does not wait for the program");
+        assert!(matches!(ended, Err(CommandError::TooSlow { .. })), "{ended:?}");
+    }
+
+    #[tokio::test]
+    async fn overlong_output_is_drained_and_refused() {
+        let length = (MAX_STDOUT + 1_000_000).to_string();
+        let ended = Tool::new("head", "coreutils", SHORT).args(["-c", &length, "/dev/zero"]).run().await;
+        assert!(matches!(ended, Err(CommandError::TooMuchOutput { .. })), "{:?}", ended.map(|_| ()));
+    }
+
+    #[tokio::test]
     async fn named_variables_reach_the_tool() {
         // Cargo sets it for every test.
         let output = shell("echo $CARGO_MANIFEST_DIR").keep(&["CARGO_MANIFEST_DIR", "NO_SUCH_VARIABLE"]);
