@@ -57,7 +57,7 @@ pub enum Operation {
     Destroy,
 }
 
-/// What admission knows of a workspace.
+/// The facts about a workspace that decide whether an operation is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing<'a> {
     pub phase: Phase,
